@@ -1,0 +1,170 @@
+"""Wire messages of the daemon's local socket (`/run/llmgw/daemon.sock`, HTTP/1.1, JSON).
+
+    GET  /v1/state                         -> NodeState
+    GET  /v1/routes                        -> one RouteTable per line, now and after every change, until closed
+    POST /v1/runtimes/{id}/start           StartRequest -> RuntimeStatus
+    POST /v1/runtimes/{id}/stop            -> RuntimeStatus
+    POST /v1/runtimes/{id}/restart         -> RuntimeStatus
+    GET  /v1/runtimes/{id}/logs?lines&follow  -> text lines
+    POST /v1/reload                        -> ReloadResult
+    POST /v1/engines/{engine}/install      -> Progress lines; the last has `done` or `error`
+    POST /v1/weights/fetch                 WeightsRequest -> Progress lines; the last has `done` (path) or `error`
+    errors                                 -> ErrorReply with the status of the error's kind
+
+camelCase on the wire. Readers ignore fields they do not know, so that versions can mix. The socket's peer is
+identified by the kernel (SO_PEERCRED); root and members of `llmgw-admin` may change things, the gateway's user
+may read and may ask for starts.
+"""
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
+    """Base of all wire messages: frozen, camelCase, unknown fields ignored."""
+
+
+class ErrorBody(Message):
+    code: str
+    message: str
+    hint: str = ""
+
+
+class ErrorReply(Message):
+    error: ErrorBody
+
+
+class RuntimeStatus(Message):
+    """One runtime as the node sees it now."""
+
+    id: str
+    state: str
+    """A `core.runtime.RuntimeState`."""
+    reason: str = ""
+    since: str = ""
+    """When the state began; RFC 3339, UTC."""
+    engine: str = ""
+    build: str = ""
+    models: list[str] = []
+    unit: str = ""
+    port: int = 0
+    pid: int = 0
+    restarts: int = 0
+    keep_warm: bool = False
+    hold: bool = False
+    """An operator stopped it; only an operator starts it again."""
+    on: str = ""
+    """What it computes on: `cpu`, or the GPUs."""
+    memory_mib: int | None = None
+    log: list[str] = []
+    """The engine's last lines, when it failed."""
+
+
+class ConfigStatus(Message):
+    path: str
+    loaded_at: str = ""
+    error: str = ""
+    """Why the file on disk is not the one in use; empty when it is."""
+
+
+class NodeState(Message):
+    """What `llmgw status` shows and `GET /gateway/node` builds on."""
+
+    node: str
+    version: str
+    pid: int
+    started_at: str
+    service_manager: str
+    config: ConfigStatus
+    server_host: str
+    server_port: int
+    runtimes: list[RuntimeStatus] = []
+    memory_total_mib: int | None = None
+    memory_available_mib: int | None = None
+    cpu_count: int | None = None
+
+
+class RouteTarget(Message):
+    """Where requests for a model can go."""
+
+    id: str
+    runtime: str
+    host: str
+    port: int
+    ready: bool
+    state: str = ""
+    reason: str = ""
+    key_file: str = ""
+    """File with the key that the target demands; the gateway's group may read it."""
+    upstream_model: str = ""
+    """The target's own name for the model; empty when it is the id that clients use."""
+    routes: list[str] = []
+    max_concurrency: int = 1
+    weight: int = 1
+
+
+class RouteModel(Message):
+    id: str
+    kind: str = "chat"
+    advertise: bool = True
+    aliases: list[str] = []
+    context_window: int | None = None
+    targets: list[RouteTarget] = []
+
+
+class ApiKey(Message):
+    """A client's key, as a hash."""
+
+    sha256: str
+    """Lower-case hex of the key's UTF-8 bytes."""
+    scope: str = "inference"
+    """`inference` or `admin` (which includes inference)."""
+    name: str = ""
+
+
+class SecurityPolicy(Message):
+    bind_host: str = "127.0.0.1"
+    allow_missing_auth: bool = True
+    """Whether requests without a key are served; only ever on a loopback bind."""
+    allow_remote_admin: bool = False
+
+
+class RouteTable(Message):
+    """A versioned snapshot of everything the gateway needs to serve."""
+
+    version: int
+    epoch: str
+    """Changes when the daemon starts: versions are compared within one epoch only."""
+    node: str
+    models: list[RouteModel] = []
+    keys: list[ApiKey] = []
+    security: SecurityPolicy = SecurityPolicy()
+
+
+class StartRequest(Message):
+    wait: bool = True
+    """Answer when it runs or failed; else as soon as the start is under way."""
+    reason: str = "operator"
+
+
+class WeightsRequest(Message):
+    source: str
+
+
+class ReloadResult(Message):
+    changed: bool
+    restarted: list[str] = []
+    started: list[str] = []
+    stopped: list[str] = []
+
+
+class Progress(Message):
+    """One line of a long operation."""
+
+    step: str
+    detail: str = ""
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+    done: str = ""
+    """Set on the last line of a success: what was made (a build's name, a path)."""
+    error: ErrorBody | None = None
+    """Set on the last line of a failure."""

@@ -1,0 +1,1 @@
+"""The config file: types, loading, checking, writing."""

@@ -1,0 +1,126 @@
+"""The config file's sections as types. Keys on disk are camelCase; unknown keys and bad values are errors.
+
+Only shapes and ranges stand here. References between sections are checked in `core/config/check.py`, `${VAR}` is
+replaced in `expand.py`, and `load.py` puts it together. Names, defaults and units follow the reference in
+`docs/man/llmgw-config.5.md`.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+GiB = Annotated[float, Meta(gt=0)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Base of all config sections."""
+
+
+class Server(Section):
+    """Where clients reach the gateway."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8100
+    workers: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Gateway processes; 0: one per two cores, at most four."""
+
+
+class Security(Section):
+    """Who may ask."""
+
+    allow_missing_auth: bool = True
+    allow_remote_admin: bool = False
+    allow_non_loopback_bind: bool = False
+    api_keys: list[str] = []
+    admin_api_keys: list[str] = []
+
+
+class Cluster(Section):
+    """Which node this is."""
+
+    node_id: str = ""
+    """Empty: the host's name."""
+
+
+class Model(Section):
+    """What clients can ask for."""
+
+    id: Name
+    name: str = ""
+    kind: Literal["chat", "embedding"] = "chat"
+    runtime: str
+    upstream_model: str = ""
+    advertise: bool = True
+    context_window: Positive | None = None
+
+
+class Runtime(Section):
+    """One engine to serve on this node."""
+
+    enabled: bool = True
+    engine: str = "command"
+    build: str = ""
+    """A build's name; empty: the best that this machine can run."""
+    weights: str = ""
+    """A path or a source (`package:…`)."""
+    command: list[str] = []
+    args: list[str] = []
+    env: dict[str, str] = {}
+    port: Port | None = None
+    """None: one of `ports.backends`."""
+    health_url: str = ""
+    startup_timeout_ms: Positive | None = None
+    """None: 5 minutes and 20 seconds per GiB of weights."""
+    context_length: NonNegative = 0
+    max_concurrency: Annotated[int, Meta(ge=1, le=4096)] = 1
+    memory_gb: GiB | None = None
+    """A hard limit for the unit and the estimate for admission."""
+    keep_warm: bool = False
+    options: dict[str, str | int | float | bool] = {}
+    """Settings of the engine's adapter."""
+
+
+class Engines(Section):
+    """Where engines come from and how they run."""
+
+    user: str = "llmgw-engine"
+    """System user of every engine, where the daemon is root."""
+    mirror: str = ""
+    """A directory or an index URL that replaces the package index; for machines without internet."""
+
+
+class Ports(Section):
+    """Ranges that we hand out; outside the kernel's ephemeral range."""
+
+    backends: tuple[Port, Port] = (8201, 8299)
+
+
+class Paths(Section):
+    """Where large things lie; empty: below the state directory."""
+
+    engines: str = ""
+    weights: str = ""
+
+
+class Logging(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(Section):
+    """The whole file."""
+
+    server: Server = Server()
+    security: Security = Security()
+    cluster: Cluster = Cluster()
+    models: list[Model] = []
+    aliases: dict[str, str] = {}
+    runtimes: dict[str, Runtime] = {}
+    engines: Engines = Engines()
+    ports: Ports = Ports()
+    paths: Paths = Paths()
+    logging: Logging = Logging()

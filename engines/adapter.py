@@ -1,0 +1,134 @@
+"""The contract that every engine adapter meets: pure answers about one engine, no effects.
+
+The daemon asks an adapter for a command, puts it into a unit, and then asks the adapter how to read what the
+engine says. One file per engine in `engines/adapters/`, listed in `engines/registry.py`; one contract suite.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class Health(StrEnum):
+    """What one health answer means."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One installed variant of an engine."""
+
+    engine: str
+    name: str
+    """For instance `pypi-vulkan-0.10068.0`: also the name of its folder."""
+    version: str
+    executable: Path
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What an adapter may know of the machine."""
+
+    cpu_count: int
+    memory_total_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What one runtime should serve; everything that its command line depends on."""
+
+    runtime_id: str
+    engine: str
+    served_models: tuple[str, ...]
+    """The ids under which clients ask; the first is the engine's own name for the model."""
+    port: int
+    host: str = "127.0.0.1"
+    weights: Path | None = None
+    context_length: int = 0
+    """Tokens per request; 0 leaves it to the model."""
+    max_concurrency: int = 1
+    args: tuple[str, ...] = ()
+    """What the operator adds, already judged by the argument policy."""
+    env: tuple[tuple[str, str], ...] = ()
+    command: tuple[str, ...] = ()
+    """The whole command, for `engine: command` only."""
+    health_url: str = ""
+    devices: tuple[str, ...] = ()
+    """Full GPU uuids; empty computes on the CPU."""
+    home: Path = field(default_factory=lambda: Path("/nonexistent"))
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """Engine-specific settings from the config (`runtimes.<id>.options`), validated by the adapter."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """How to start the engine. `KEY_FILE` in a word stands for the path of the file with its key."""
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    read_only_paths: tuple[str, ...] = ()
+    read_write_paths: tuple[str, ...] = ()
+    allow_jit: bool = True
+
+
+KEY_FILE = "\x00key-file\x00"
+"""Placeholder in `EngineCommand.argv`; NUL cannot occur in a real argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthProbe:
+    """How to ask the engine whether it serves. Asked with the engine's key."""
+
+    path: str
+    """Path on the runtime's port, or a whole URL when the operator gave one."""
+    timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Counters that tell whether the engine moves; None where the engine does not say."""
+
+    running: float | None = None
+    waiting: float | None = None
+    tokens_total: float | None = None
+
+
+class EngineAdapter(Protocol):
+    """Everything that llmgw knows about one engine. Pure: no file, socket or process is touched."""
+
+    name: str
+    needs_weights: bool
+    needs_build: bool
+    routes: frozenset[str]
+    """Paths that the gateway may ask of this engine (`/v1/chat/completions`, …)."""
+    demands_key: bool
+    """Whether the engine itself refuses requests without its key."""
+
+    def check_spec(self, spec: EngineSpec) -> list[str]:
+        """Everything wrong with the spec, as sentences; empty when it can be started."""
+        ...
+
+    def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
+        """The command line and environment. Raises `ConfigError` for what `check_spec` would have named."""
+        ...
+
+    def health_probe(self, spec: EngineSpec) -> HealthProbe: ...
+
+    def read_health(self, status: int, body: bytes) -> Health:
+        """What an HTTP answer to the probe means. (Refused or timed out counts as loading; the daemon decides.)"""
+        ...
+
+    def read_progress(self, metrics: str) -> Progress:
+        """Counters from the engine's Prometheus text."""
+        ...
+
+    @property
+    def metrics_path(self) -> str | None:
+        """Where the engine serves Prometheus text, or None."""
+        ...
