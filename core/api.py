@@ -23,17 +23,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """Base of all wire messages: frozen, camelCase, unknown fields ignored."""
 
 
-class ErrorBody(Message):
+class ErrorBody(Message, frozen=True, kw_only=True):
     code: str
     message: str
     hint: str = ""
 
 
-class ErrorReply(Message):
+class ErrorReply(Message, frozen=True, kw_only=True):
     error: ErrorBody
 
 
-class RuntimeStatus(Message):
+class RuntimeStatus(Message, frozen=True, kw_only=True):
     """One runtime as the node sees it now."""
 
     id: str
@@ -59,14 +59,14 @@ class RuntimeStatus(Message):
     """The engine's last lines, when it failed."""
 
 
-class ConfigStatus(Message):
+class ConfigStatus(Message, frozen=True, kw_only=True):
     path: str
     loaded_at: str = ""
     error: str = ""
     """Why the file on disk is not the one in use; empty when it is."""
 
 
-class NodeState(Message):
+class NodeState(Message, frozen=True, kw_only=True):
     """What `llmgw status` shows and `GET /gateway/node` builds on."""
 
     node: str
@@ -83,7 +83,7 @@ class NodeState(Message):
     cpu_count: int | None = None
 
 
-class RouteTarget(Message):
+class RouteTarget(Message, frozen=True, kw_only=True):
     """Where requests for a model can go."""
 
     id: str
@@ -102,7 +102,7 @@ class RouteTarget(Message):
     weight: int = 1
 
 
-class RouteModel(Message):
+class RouteModel(Message, frozen=True, kw_only=True):
     id: str
     kind: str = "chat"
     advertise: bool = True
@@ -111,7 +111,7 @@ class RouteModel(Message):
     targets: list[RouteTarget] = []
 
 
-class ApiKey(Message):
+class ApiKey(Message, frozen=True, kw_only=True):
     """A client's key, as a hash."""
 
     sha256: str
@@ -121,14 +121,14 @@ class ApiKey(Message):
     name: str = ""
 
 
-class SecurityPolicy(Message):
+class SecurityPolicy(Message, frozen=True, kw_only=True):
     bind_host: str = "127.0.0.1"
     allow_missing_auth: bool = True
     """Whether requests without a key are served; only ever on a loopback bind."""
     allow_remote_admin: bool = False
 
 
-class RouteTable(Message):
+class RouteTable(Message, frozen=True, kw_only=True):
     """A versioned snapshot of everything the gateway needs to serve."""
 
     version: int
@@ -140,24 +140,24 @@ class RouteTable(Message):
     security: SecurityPolicy = SecurityPolicy()
 
 
-class StartRequest(Message):
+class StartRequest(Message, frozen=True, kw_only=True):
     wait: bool = True
     """Answer when it runs or failed; else as soon as the start is under way."""
     reason: str = "operator"
 
 
-class WeightsRequest(Message):
+class WeightsRequest(Message, frozen=True, kw_only=True):
     source: str
 
 
-class ReloadResult(Message):
+class ReloadResult(Message, frozen=True, kw_only=True):
     changed: bool
     restarted: list[str] = []
     started: list[str] = []
     stopped: list[str] = []
 
 
-class Progress(Message):
+class Progress(Message, frozen=True, kw_only=True):
     """One line of a long operation."""
 
     step: str

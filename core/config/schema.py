@@ -21,7 +21,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     """Base of all config sections."""
 
 
-class Server(Section):
+class Server(Section, frozen=True, kw_only=True):
     """Where clients reach the gateway."""
 
     host: str = "127.0.0.1"
@@ -30,7 +30,7 @@ class Server(Section):
     """Gateway processes; 0: one per two cores, at most four."""
 
 
-class Security(Section):
+class Security(Section, frozen=True, kw_only=True):
     """Who may ask."""
 
     allow_missing_auth: bool = True
@@ -40,14 +40,14 @@ class Security(Section):
     admin_api_keys: list[str] = []
 
 
-class Cluster(Section):
+class Cluster(Section, frozen=True, kw_only=True):
     """Which node this is."""
 
     node_id: str = ""
     """Empty: the host's name."""
 
 
-class Model(Section):
+class Model(Section, frozen=True, kw_only=True):
     """What clients can ask for."""
 
     id: Name
@@ -59,7 +59,7 @@ class Model(Section):
     context_window: Positive | None = None
 
 
-class Runtime(Section):
+class Runtime(Section, frozen=True, kw_only=True):
     """One engine to serve on this node."""
 
     enabled: bool = True
@@ -85,7 +85,7 @@ class Runtime(Section):
     """Settings of the engine's adapter."""
 
 
-class Engines(Section):
+class Engines(Section, frozen=True, kw_only=True):
     """Where engines come from and how they run."""
 
     user: str = "llmgw-engine"
@@ -94,24 +94,24 @@ class Engines(Section):
     """A directory or an index URL that replaces the package index; for machines without internet."""
 
 
-class Ports(Section):
+class Ports(Section, frozen=True, kw_only=True):
     """Ranges that we hand out; outside the kernel's ephemeral range."""
 
     backends: tuple[Port, Port] = (8201, 8299)
 
 
-class Paths(Section):
+class Paths(Section, frozen=True, kw_only=True):
     """Where large things lie; empty: below the state directory."""
 
     engines: str = ""
     weights: str = ""
 
 
-class Logging(Section):
+class Logging(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class Config(Section):
+class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
     server: Server = Server()
