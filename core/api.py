@@ -93,6 +93,8 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     ready: bool
     state: str = ""
     reason: str = ""
+    hold: bool = False
+    """An operator stopped the runtime: the gateway says so and asks for no start."""
     key_file: str = ""
     """File with the key that the target demands; the gateway's group may read it."""
     upstream_model: str = ""

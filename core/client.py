@@ -1,0 +1,155 @@
+"""Client of the daemon's local socket: one typed method per call of `core/api.py`."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from core.api import (
+    ErrorReply,
+    Message,
+    NodeState,
+    Progress,
+    ReloadResult,
+    RouteTable,
+    RuntimeStatus,
+    StartRequest,
+    WeightsRequest,
+)
+from core.errors import BY_STATUS, BugError, DependencyError, LlmgwError, PermissionError_, UnavailableError
+from core.http.client import HttpClient, LineStream, Unreachable
+
+M = TypeVar("M", bound=Message)
+
+_QUICK_S = 10.0
+_START_S = 3 * 3600.0
+"""A start with `wait` ends by the daemon's own deadline; this bound only keeps a client from hanging for ever."""
+
+
+class DaemonUnavailable(UnavailableError):
+    """The daemon does not answer on its socket."""
+
+    code = "daemon_unavailable"
+
+
+class DaemonClient:
+    """Talks to one daemon. Use as an async context manager.
+
+    Every method raises the error that the daemon answered, as the kind that its status stands for, or
+    DaemonUnavailable, or PermissionError_ when the socket may not be opened.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._http = HttpClient(unix_socket=socket)
+
+    async def __aenter__(self) -> "DaemonClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def state(self) -> NodeState:
+        return await self._call("GET", "/v1/state", NodeState)
+
+    async def start_runtime(self, runtime_id: str, *, wait: bool = True, reason: str = "operator") -> RuntimeStatus:
+        body = msgspec.json.encode(StartRequest(wait=wait, reason=reason))
+        timeout_s = _START_S if wait else _QUICK_S
+        return await self._call(
+            "POST", f"/v1/runtimes/{quote(runtime_id, safe='')}/start", RuntimeStatus, body, timeout_s
+        )
+
+    async def stop_runtime(self, runtime_id: str) -> RuntimeStatus:
+        return await self._call(
+            "POST", f"/v1/runtimes/{quote(runtime_id, safe='')}/stop", RuntimeStatus, timeout_s=600.0
+        )
+
+    async def restart_runtime(self, runtime_id: str) -> RuntimeStatus:
+        path = f"/v1/runtimes/{quote(runtime_id, safe='')}/restart"
+        return await self._call("POST", path, RuntimeStatus, timeout_s=_START_S)
+
+    async def reload(self) -> ReloadResult:
+        return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)
+
+    async def install_engine(self, engine: str) -> AsyncIterator[Progress]:
+        """Progress lines; the last one has `done` or `error`."""
+        async for line in self._progress(f"/v1/engines/{quote(engine, safe='')}/install", b""):
+            yield line
+
+    async def fetch_weights(self, source: str) -> AsyncIterator[Progress]:
+        async for line in self._progress("/v1/weights/fetch", msgspec.json.encode(WeightsRequest(source=source))):
+            yield line
+
+    async def routes(self) -> AsyncIterator[RouteTable]:
+        """The route table now and after every change; ends when the daemon goes away."""
+        async with self._stream("GET", "/v1/routes", b"") as stream:
+            async for line in stream.lines():
+                if line:
+                    yield msgspec.json.decode(line, type=RouteTable)
+
+    async def logs(self, runtime_id: str, *, lines: int = 100, follow: bool = False) -> AsyncIterator[str]:
+        path = f"/v1/runtimes/{quote(runtime_id, safe='')}/logs?lines={lines}&follow={'1' if follow else '0'}"
+        async with self._stream("GET", path, b"") as stream:
+            async for line in stream.lines():
+                yield line.decode("utf-8", "replace")
+
+    async def _progress(self, path: str, body: bytes) -> AsyncIterator[Progress]:
+        async with self._stream("POST", path, body) as stream:
+            async for line in stream.lines():
+                if line:
+                    yield msgspec.json.decode(line, type=Progress)
+
+    def _stream(self, method: str, path: str, body: bytes) -> "_Opened":
+        return _Opened(self, self._http, method, path, body)
+
+    async def _call(self, method: str, path: str, kind: type[M], body: bytes = b"", timeout_s: float = _QUICK_S) -> M:
+        try:
+            reply = await self._http.fetch(method, path, body=body, timeout_s=timeout_s, limit_bytes=64 << 20)
+        except Unreachable as error:
+            raise self._away(error) from error
+        if reply.status != 200:
+            raise read_error(reply.status, reply.body)
+        try:
+            return msgspec.json.decode(reply.body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise DependencyError(f"the daemon's answer to {path} is not understood: {error}") from error
+
+    def _away(self, error: Unreachable) -> LlmgwError:
+        cause = error.__cause__
+        inner = getattr(cause, "os_error", cause)
+        if isinstance(inner, PermissionError):
+            return PermissionError_(f"{self._socket} may not be opened by this user", code="socket_permission")
+        return DaemonUnavailable(f"no daemon answers on {self._socket}")
+
+
+class _Opened:
+    """An open stream whose status was checked."""
+
+    def __init__(self, client: DaemonClient, http: HttpClient, method: str, path: str, body: bytes) -> None:
+        self._client = client
+        self._context = http.stream(method, path, body=body)
+
+    async def __aenter__(self) -> LineStream:
+        try:
+            stream = await self._context.__aenter__()
+        except Unreachable as error:
+            raise self._client._away(error) from error
+        if stream.status != 200:
+            body = await stream.read_all()
+            await self._context.__aexit__(None, None, None)
+            raise read_error(stream.status, body)
+        return stream
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        await self._context.__aexit__(kind, error, None)
+
+
+def read_error(status: int, body: bytes) -> LlmgwError:
+    """The error that the daemon meant. Pure."""
+    try:
+        error = msgspec.json.decode(body, type=ErrorReply).error
+    except msgspec.MsgspecError:
+        return BugError(f"the daemon answered {status}: {body[:200].decode('utf-8', 'replace')}")
+    return BY_STATUS.get(status, BugError)(error.message, hint=error.hint, code=error.code)

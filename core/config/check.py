@@ -1,0 +1,100 @@
+"""References and rules between sections, which no single type can hold. Pure."""
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from core.config.problem import Problem
+from core.config.schema import Config
+
+_RUNTIME_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
+
+
+def check(config: Config) -> list[Problem]:
+    """Everything wrong with a config whose sections are each fine."""
+    return [
+        *_check_server(config),
+        *_check_models(config),
+        *_check_aliases(config),
+        *_check_runtimes(config),
+        *_check_ports(config),
+    ]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a bind address is reachable from this machine only. Names other than `localhost` are not."""
+    bare = host.removeprefix("[").partition("%")[0].removesuffix("]")
+    if bare == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_server(config: Config) -> Iterable[Problem]:
+    if is_loopback(config.server.host):
+        return
+    if not config.security.allow_non_loopback_bind:
+        yield Problem(
+            "server.host",
+            f"{config.server.host} is reachable from other machines",
+            hint="set security.allowNonLoopbackBind: true, and keys",
+        )
+    elif not any(key for key in (*config.security.api_keys, *config.security.admin_api_keys)):
+        yield Problem("security.apiKeys", f"is empty, and server.host is {config.server.host}", hint="add a key")
+
+
+def _check_models(config: Config) -> Iterable[Problem]:
+    seen: dict[str, int] = {}
+    for index, model in enumerate(config.models):
+        path = f"models[{index}]"
+        if not model.id.isprintable() or model.id != model.id.strip():
+            yield Problem(f"{path}.id", "has control characters or spaces around it")
+        if model.id in seen:
+            yield Problem(f"{path}.id", f"{model.id} is defined twice", hint=f"also models[{seen[model.id]}]")
+        seen.setdefault(model.id, index)
+        if model.runtime not in config.runtimes:
+            yield Problem(f"{path}.runtime", _no_such("runtime", model.runtime, config.runtimes))
+
+
+def _check_aliases(config: Config) -> Iterable[Problem]:
+    ids = [model.id for model in config.models]
+    for alias, target in config.aliases.items():
+        if alias in ids:
+            yield Problem(f"aliases.{alias}", "is also the id of a model")
+        if target not in ids:
+            yield Problem(f"aliases.{alias}", _no_such("model", target, ids))
+
+
+def _check_runtimes(config: Config) -> Iterable[Problem]:
+    ports: dict[int, str] = {}
+    for name, runtime in config.runtimes.items():
+        path = f"runtimes.{name}"
+        if not _RUNTIME_ID.fullmatch(name) or ".." in name:
+            yield Problem(path, "is no runtime id: letters, digits and . _ : @ / + - only, at most 128")
+        if runtime.engine == "command" and not runtime.command:
+            yield Problem(f"{path}.command", "is missing: engine is command", hint="or set engine")
+        if runtime.engine != "command" and runtime.command:
+            yield Problem(f"{path}.command", f"is only for engine: command, not {runtime.engine}")
+        if runtime.port is None:
+            continue
+        if runtime.port == config.server.port:
+            yield Problem(f"{path}.port", f"{runtime.port} is the gateway's own (server.port)")
+        if runtime.port in ports:
+            yield Problem(f"{path}.port", f"{runtime.port} is also runtimes.{ports[runtime.port]}.port")
+        ports.setdefault(runtime.port, name)
+
+
+def _check_ports(config: Config) -> Iterable[Problem]:
+    low, high = config.ports.backends
+    if low > high:
+        yield Problem("ports.backends", f"starts at {low} and ends at {high}")
+    elif low <= config.server.port <= high:
+        yield Problem("ports.backends", f"contains server.port {config.server.port}")
+
+
+def _no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"there is no {kind} {name}" + (f"; did you mean {near[0]}?" if near else "")

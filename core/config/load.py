@@ -1,0 +1,101 @@
+"""Reading the config file: YAML or JSON text -> expanded -> typed -> checked, with all problems at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from core.config.check import check
+from core.config.convert import convert
+from core.config.expand import TooLarge, expand, parse_environment_file
+from core.config.problem import ConfigErrors, Problem
+from core.config.schema import Config
+from core.errors import NotFoundError
+from core.paths import Layout
+
+_MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A config that can be used."""
+
+    config: Config
+    path: Path
+    references: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    """Key paths that stand in the file; the rest are defaults."""
+
+
+class ConfigMissing(NotFoundError):
+    """There is no config file yet."""
+
+    code = "config_missing"
+
+
+def load_config(layout: Layout, environ: Mapping[str, str]) -> Loaded:
+    """Read and check `layout.config`; `${NAME}` comes from `environ`, then from the environment file.
+
+    Raises: ConfigMissing, ConfigErrors (with every problem).
+    """
+    try:
+        with open(layout.config, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigMissing(f"{layout.config} does not exist", hint="llmgw init --apply") from None
+    except OSError as error:
+        raise ConfigErrors(str(layout.config), [Problem("", f"cannot be read: {error.strerror}")]) from error
+    variables = {**read_environment_file(layout.environment), **environ}
+    return parse_config(data, layout.config, variables)
+
+
+def read_environment_file(path: Path) -> dict[str, str]:
+    """The environment file's variables; none when it does not exist or may not be read."""
+    try:
+        return parse_environment_file(path.read_text("utf-8", "replace"))
+    except OSError:
+        return {}
+
+
+def parse_config(data: bytes, path: Path, variables: Mapping[str, str]) -> Loaded:
+    """The same from bytes. Raises: ConfigErrors."""
+    if len(data) > _MAX_BYTES:
+        raise ConfigErrors(str(path), [Problem("", f"is larger than {_MAX_BYTES >> 20} MiB")])
+    document = _parse_yaml(data, path)
+    try:
+        expansion = expand(document, variables)
+    except (TooLarge, RecursionError) as error:
+        raise ConfigErrors(str(path), [Problem("", str(error) or "is nested too deeply")]) from error
+    config, problems = convert(expansion.value)
+    problems = [*expansion.problems, *problems]
+    if not problems:
+        problems = check(config)
+    if problems:
+        raise ConfigErrors(str(path), problems)
+    return Loaded(config, path, expansion.references, frozenset(_paths(document, "")))
+
+
+def _parse_yaml(data: bytes, path: Path) -> object:
+    """JSON is YAML. The pure loader of the safe kind: no tags that make objects, no duplicate keys."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.allow_duplicate_keys = False
+    try:
+        document: object = yaml.load(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigErrors(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
+    except MarkedYAMLError as error:
+        where = (
+            f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}" if error.problem_mark else ""
+        )
+        raise ConfigErrors(str(path), [Problem(where, f"{error.problem or 'is not YAML'}")]) from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise ConfigErrors(str(path), [Problem("", f"is not YAML: {str(error).splitlines()[0][:200]}")]) from error
+    return document
+
+
+def _paths(value: object, path: str) -> list[str]:
+    if isinstance(value, Mapping):
+        return [p for key, item in value.items() for p in _paths(item, f"{path}.{key}" if path else str(key))]
+    return [path]

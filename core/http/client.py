@@ -1,0 +1,158 @@
+"""The HTTP client of our programs: health probes, the daemon's socket, later peers and downloads.
+
+A thin wrapper of aiohttp that gives every call a deadline and a bound, and translates its errors once. The relay
+of inference requests does not come this way: that is `core/http/splice.py`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+
+from core.errors import DependencyError, TimedOutError, UnavailableError
+
+_MAX_LINE_BYTES = 16 << 20
+
+
+class Unreachable(UnavailableError):
+    """Nobody listens there, or the connection broke."""
+
+    code = "unreachable"
+
+
+class AnswerTimedOut(TimedOutError):
+    """Connected, but no answer in time."""
+
+    code = "answer_timed_out"
+
+
+class AnswerTooLarge(DependencyError):
+    """More than the caller allows."""
+
+    code = "answer_too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpClient:
+    """A client for one base URL over TCP, or over a unix socket (then URLs are paths).
+
+    Use as an async context manager. It keeps connections alive and never follows redirects.
+    """
+
+    def __init__(self, *, unix_socket: Path | None = None, base_url: str = "") -> None:
+        self._unix_socket = unix_socket
+        self._base = base_url or ("http://localhost" if unix_socket else "")
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "HttpClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def fetch(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout_s: float,
+        limit_bytes: int = 1 << 20,
+    ) -> Reply:
+        """One request, its whole answer. Raises: Unreachable, AnswerTimedOut, AnswerTooLarge."""
+        async with self._translated(url, timeout_s):
+            async with self._open(method, url, headers, body, aiohttp.ClientTimeout(total=timeout_s)) as answer:
+                parts: list[bytes] = []
+                size = 0
+                async for part in answer.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    if size > limit_bytes:
+                        raise AnswerTooLarge(f"{url} answered more than {limit_bytes} bytes")
+                return Reply(answer.status, dict(answer.headers), b"".join(parts))
+        raise AssertionError("unreachable: the context manager raises or the body returned")
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, body: bytes = b"", connect_timeout_s: float = 5.0
+    ) -> AsyncIterator["LineStream"]:
+        """An answer that goes on: its status at once, its lines as they come. No limit on the whole."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
+        async with self._translated(url, connect_timeout_s):
+            async with self._open(method, url, None, body, timeout) as answer:
+                yield LineStream(answer)
+
+    def _open(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes, timeout: aiohttp.ClientTimeout
+    ) -> "aiohttp.client._RequestContextManager":
+        return self._connected().request(
+            method,
+            url if "://" in url else self._base + url,
+            headers=headers,
+            data=body or None,
+            timeout=timeout,
+            allow_redirects=False,
+        )
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector: aiohttp.BaseConnector = (
+                aiohttp.UnixConnector(path=str(self._unix_socket), limit=0)
+                if self._unix_socket
+                else aiohttp.TCPConnector(limit=0, keepalive_timeout=15)
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=True,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_MAX_LINE_BYTES,
+            )
+        return self._session
+
+    @asynccontextmanager
+    async def _translated(self, url: str, timeout_s: float) -> AsyncIterator[None]:
+        where = f"{self._unix_socket or self._base}{url if self._base else ''}" if self._unix_socket else url
+        try:
+            yield
+        except asyncio.TimeoutError as error:  # noqa: UP041 - aiohttp's own subclasses it by this name
+            raise AnswerTimedOut(f"{where} did not answer within {timeout_s:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Unreachable(f"{where}: {reason}") from error
+
+
+class LineStream:
+    """The lines of an answer that is still being written."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+        self.status = answer.status
+
+    async def read_all(self) -> bytes:
+        """The rest of the body at once (an error's)."""
+        return await self._answer.read()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Each line without its newline; ends with the answer."""
+        async for line in self._answer.content:
+            yield line.rstrip(b"\n")
