@@ -13,7 +13,7 @@ from types import TracebackType
 
 import aiohttp
 
-from core.errors import DependencyError, TimedOutError, UnavailableError
+from core.errors import BugError, DependencyError, TimedOutError, UnavailableError
 
 _MAX_LINE_BYTES = 16 << 20
 
@@ -80,17 +80,17 @@ class HttpClient:
         limit_bytes: int = 1 << 20,
     ) -> Reply:
         """One request, its whole answer. Raises: Unreachable, AnswerTimedOut, AnswerTooLarge."""
-        async with self._translated(url, timeout_s):
-            async with self._open(method, url, headers, body, aiohttp.ClientTimeout(total=timeout_s)) as answer:
-                parts: list[bytes] = []
-                size = 0
-                async for part in answer.content.iter_any():
-                    parts.append(part)
-                    size += len(part)
-                    if size > limit_bytes:
-                        raise AnswerTooLarge(f"{url} answered more than {limit_bytes} bytes")
-                return Reply(answer.status, dict(answer.headers), b"".join(parts))
-        raise AssertionError("unreachable: the context manager raises or the body returned")
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        async with self._translated(url, timeout_s), self._open(method, url, headers, body, timeout) as answer:
+            parts: list[bytes] = []
+            size = 0
+            async for part in answer.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                if size > limit_bytes:
+                    raise AnswerTooLarge(f"{url} answered more than {limit_bytes} bytes")
+            return Reply(answer.status, dict(answer.headers), b"".join(parts))
+        raise BugError("an answer ended without an end")  # the context manager raised or the body returned
 
     @asynccontextmanager
     async def stream(
@@ -98,9 +98,11 @@ class HttpClient:
     ) -> AsyncIterator["LineStream"]:
         """An answer that goes on: its status at once, its lines as they come. No limit on the whole."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
-        async with self._translated(url, connect_timeout_s):
-            async with self._open(method, url, None, body, timeout) as answer:
-                yield LineStream(answer)
+        async with (
+            self._translated(url, connect_timeout_s),
+            self._open(method, url, None, body, timeout) as answer,
+        ):
+            yield LineStream(answer)
 
     def _open(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes, timeout: aiohttp.ClientTimeout
