@@ -1,0 +1,82 @@
+"""The route table as the gateway looks things up in it: model id or alias -> targets, key hash -> scope.
+
+Pure: built anew from every `RouteTable` that the daemon sends, then only read. Everything that a request would
+otherwise compute (which targets are ready for a path, hashes as bytes, whether we are on loopback) is computed
+here, once per table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.api import RouteModel, RouteTable, RouteTarget
+from gateway.auth import AccessPolicy, compile_policy
+
+INFERENCE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model with what the router reads of it."""
+
+    model: RouteModel
+    ready: Mapping[str, tuple[RouteTarget, ...]]
+    """Path -> the targets that serve it now, in the daemon's order."""
+
+    def upstream_name(self, target: RouteTarget) -> str:
+        """What the target's engine calls this model."""
+        return target.upstream_model or self.model.id
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One table, indexed."""
+
+    table: RouteTable
+    models: Mapping[str, ModelEntry]
+    """By id and by alias."""
+    listed: tuple[RouteModel, ...]
+    """What `GET /v1/models` shows: advertised, aliases left out."""
+    access: AccessPolicy
+
+
+def offers(target: RouteTarget, path: str) -> bool:
+    """Whether the target's engine serves this path; one that names no routes is taken to serve them all."""
+    return not target.routes or path in target.routes
+
+
+def build_lookup(table: RouteTable) -> Lookup:
+    """Index a table. A model's own id wins over another model's alias of that name."""
+    models: dict[str, ModelEntry] = {}
+    for model in table.models:
+        entry = ModelEntry(model=model, ready=_ready_by_path(model))
+        models.setdefault(model.id, entry)
+    for model in table.models:
+        for alias in model.aliases:
+            models.setdefault(alias, models[model.id])
+    return Lookup(
+        table=table,
+        models=models,
+        listed=tuple(model for model in table.models if model.advertise and model.targets),
+        access=compile_policy(table.keys, table.security),
+    )
+
+
+def _ready_by_path(model: RouteModel) -> dict[str, tuple[RouteTarget, ...]]:
+    return {
+        path: tuple(target for target in model.targets if target.ready and offers(target, path))
+        for path in INFERENCE_PATHS
+    }
+
+
+def is_newer(candidate: RouteTable, current: RouteTable | None) -> bool:
+    """Whether a table that arrives should replace the current one.
+
+    Versions count within one life of the daemon (`epoch`); a new epoch always wins, because the daemon that runs
+    now is the one that knows.
+    """
+    return current is None or candidate.epoch != current.epoch or candidate.version > current.version
+
+
+def sorted_key_files(table: RouteTable) -> tuple[str, ...]:
+    """Every file with a target's key, each once, in a stable order."""
+    return tuple(sorted({target.key_file for model in table.models for target in model.targets if target.key_file}))
