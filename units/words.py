@@ -12,7 +12,7 @@ directive), what is not Unicode text, and what systemd drops silently. Pure; the
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.errors import ConfigError
@@ -66,14 +66,24 @@ def quote_word(word: str, *, directive: str = "ExecStart", dollars: bool = True)
 
     Raises: WordRefused.
     """
-    check_text(word, directive)
-    escaped = word.replace("%", "%%")
+    return quote_parts((word,), directive=directive, dollars=dollars)
+
+
+def quote_parts(parts: Sequence[str], *, between: str = "", directive: str = "ExecStart", dollars: bool = True) -> str:
+    """One word whose parts are joined by a specifier (`between="%d"`), which is left for systemd to fill in.
+
+    Raises: WordRefused.
+    """
+    check_text("".join(parts), directive)
+    escaped = between.join(part.replace("%", "%%") for part in parts)
     if dollars:
         escaped = escaped.replace("$", "$$")
-    if _PLAIN.fullmatch(escaped):
-        return escaped
-    # Only these two escapes: lists of paths are unquoted too, but know no others.
-    return '"' + escaped.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return escaped if _PLAIN.fullmatch(escaped) else wrap_quotes(escaped)
+
+
+def wrap_quotes(text: str) -> str:
+    """`text` in double quotes. Only two escapes: lists of paths are unquoted too, but know no others."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def escape_line(value: str, *, directive: str) -> str:

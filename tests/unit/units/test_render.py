@@ -1,0 +1,151 @@
+"""Rendered unit files: no value adds a directive, systemd has nothing to say, and the sandbox stays tight."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.units.samples import GPU, PLAIN
+from units.model import Sandbox, ServiceUnit, UnitRecord
+from units.names import engine_unit_name
+from units.render import render_unit
+from units.words import WordRefused, split_words
+
+GATE = replace(PLAIN, binds_to=(PLAIN.name,), after=(PLAIN.name,), name="llmgw-gate-qwen.service", sandbox=Sandbox())
+VARIANTS = {
+    "plain": PLAIN,
+    "gpu": GPU,
+    "gate": GATE,
+    "bare": replace(PLAIN, sandbox=None),
+    "long id": replace(PLAIN, name=engine_unit_name("m/" * 300), record=UnitRecord("m/" * 300)),
+}
+MAX_SCORE = {"plain": 1.4, "gpu": 1.6, "gate": 1.4}
+"""systemd-analyze security's score; lower is better. Never raise one without saying in the commit what it buys."""
+
+
+def directives(text: str, key: str) -> list[str]:
+    return [line.partition("=")[2] for line in text.split("\n") if line.startswith(f"{key}=")]
+
+
+@given(st.text(), st.text(), st.text())
+def test_no_value_adds_a_directive(argument: str, value: str, path: str) -> None:
+    unit = replace(
+        PLAIN,
+        exec_start=("/bin/sleep", argument),
+        environment=(("A", value),),
+        sandbox=Sandbox(read_only_paths=(f"/{path}",)),
+        working_directory=f"/{path}",
+    )
+    try:
+        text = render_unit(unit)
+    except WordRefused:
+        return
+    plain = render_unit(
+        replace(unit, exec_start=("/bin/sleep", "x"), environment=(("A", "x"),), working_directory="/x")
+    )
+    assert len(text.split("\n")) == len(plain.split("\n"))
+    assert split_words(directives(text, "ExecStart")[0], {}) == ["/bin/sleep", argument]
+    assert split_words(directives(text, "Environment")[0]) == [f"A={value}"]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_systemd_has_nothing_to_say_about_a_rendered_unit(name: str, tmp_path: Path) -> None:
+    for unit in {VARIANTS[name].name: VARIANTS[name], PLAIN.name: PLAIN}.values():
+        (tmp_path / unit.name).write_text(render_unit(unit))
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / VARIANTS[name].name)], capture_output=True, text=True
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", MAX_SCORE)
+def test_the_sandbox_stays_as_tight_as_it_is(name: str, tmp_path: Path) -> None:
+    path = tmp_path / VARIANTS[name].name
+    path.write_text(render_unit(VARIANTS[name]))
+    found = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(path)], capture_output=True, text=True
+    )
+    score = re.search(r"exposure level for .*: ([0-9.]+)", found.stdout)
+    assert score is not None, found.stdout
+    print(f"systemd-analyze security, {name}: {score[1]}")
+    assert float(score[1]) <= MAX_SCORE[name], found.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "directive"),
+    [
+        ({"exec_start": ("sleep",)}, "ExecStart"),
+        ({"exec_start": ()}, "ExecStart"),
+        ({"exec_start": ("/bin/",)}, "ExecStart"),
+        ({"exec_start": ("/bin/a$b",)}, "ExecStart"),
+        ({"exec_start": ('/bin/a"b',)}, "ExecStart"),
+        ({"exec_start": ("/bin/a", "b\nUser=root")}, "ExecStart"),
+        ({"exec_start": ("/bin/a", "b\x00")}, "ExecStart"),
+        ({"environment": (("A B", "x"),)}, "Environment"),
+        ({"environment": (("A=B", "x"),)}, "Environment"),
+        ({"environment": (("", "x"),)}, "Environment"),
+        ({"environment": (("A", "x\ny"),)}, "Environment"),
+        ({"environment_files": ("relative",)}, "EnvironmentFile"),
+        ({"environment_files": ("-/etc/x",)}, "EnvironmentFile"),
+        ({"credentials": (("a:b", "/etc/x"),)}, "LoadCredential"),
+        ({"credentials": (("key", "name"),)}, "LoadCredential"),
+        ({"credentials": (("key", "/etc/x\n"),)}, "LoadCredential"),
+        ({"description": "a\nUser=root"}, "Description"),
+        ({"description": "a\\"}, "Description"),
+        ({"user": "root\n"}, "User"),
+        ({"user": "a b"}, "User"),
+        ({"group": "%n"}, "Group"),
+        ({"supplementary_groups": ("a b",)}, "SupplementaryGroups"),
+        ({"slice": "a/b.slice"}, "Slice"),
+        ({"slice": "../a.slice"}, "Slice"),
+        ({"after": ("a.service b.service",)}, "After"),
+        ({"binds_to": ("x",)}, "BindsTo"),
+        ({"working_directory": "~"}, "WorkingDirectory"),
+        ({"working_directory": "-/x"}, "WorkingDirectory"),
+        ({"timeout_stop_s": 0}, "TimeoutStopSec"),
+        ({"timeout_start_s": -1}, "TimeoutStartSec"),
+        ({"timeout_start_s": float("inf")}, "TimeoutStartSec"),
+        ({"watchdog_s": float("nan")}, "WatchdogSec"),
+        ({"sandbox": Sandbox(read_only_paths=("weights",))}, "ReadOnlyPaths"),
+        ({"sandbox": Sandbox(read_write_paths=("/home/../etc",))}, "BindPaths"),
+        ({"sandbox": Sandbox(device_allow=("/etc/shadow",))}, "DeviceAllow"),
+        ({"sandbox": Sandbox(device_allow=("/dev/x\n",))}, "DeviceAllow"),
+        ({"record": UnitRecord("a\nb")}, "the header"),
+        ({"record": UnitRecord("a", engine="b\nHold=yes")}, "Engine"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_the_name_of_its_directive(
+    change: dict[str, object], directive: str
+) -> None:
+    unit = ServiceUnit(**{**{name: getattr(PLAIN, name) for name in ServiceUnit.__slots__}, **change})
+    with pytest.raises(WordRefused, match=directive):
+        render_unit(unit)
+
+
+def test_a_line_longer_than_systemd_reads_is_refused() -> None:
+    with pytest.raises(WordRefused, match="ExecStart"):
+        render_unit(replace(PLAIN, exec_start=("/bin/sleep", *["x" * 100_000] * 11)))
+
+
+def test_secrets_are_only_named_in_a_unit() -> None:
+    text = render_unit(GPU)
+    assert "LoadCredential=key:/run/llmgw/keys/a b%%" in text
+    assert "--api-key-file=%d/key" in directives(text, "ExecStart")[0]
+
+
+def test_paths_below_hidden_folders_are_mounted_into_them() -> None:
+    text = render_unit(GPU)
+    assert directives(text, "ProtectHome") == ["tmpfs"]
+    assert directives(text, "BindPaths") == ['"-/home/u/c:d"', "-/tmp/x"]
+    assert directives(text, "BindReadOnlyPaths") == ["-/root/w"]
+    assert directives(text, "ReadWritePaths") == ['"-/var/lib/a b"']
+
+
+def test_an_engine_without_cards_sees_no_device() -> None:
+    assert directives(render_unit(PLAIN), "PrivateDevices") == ["yes"]
+    assert directives(render_unit(GPU), "DeviceAllow") == ["/dev/nvidia0 rw", "char-nvidia-uvm rw"]
+    assert directives(render_unit(GPU), "PrivateDevices") == []
