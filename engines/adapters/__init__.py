@@ -1,0 +1,1 @@
+"""One file per engine; `engines.registry` lists them."""

@@ -1,0 +1,168 @@
+"""llama.cpp's `llama-server`: one GGUF file, OpenAI routes, its own key check.
+
+Written against b10068 and b11434 (`llama-server --help` of both; see tests/engines). What is not obvious:
+
+- `-c` is the context of all slots together and is divided by `-np`. Without a wished length every slot may use the
+  model's whole context, which takes `--kv-unified`.
+- A build with GPU plug-ins takes any GPU that it finds. A runtime without devices computes on the CPU, so it says
+  `--device none`; a silent fallback the other way round is caught by engine-check.
+- `--offline` keeps it from ever asking a model hub.
+- The key is demanded on everything except `/health`; b10068 also leaves `/v1/models` open.
+"""
+
+from core.errors import ConfigError
+from engines.adapter import (
+    KEY_FILE,
+    Build,
+    EngineCommand,
+    EngineSpec,
+    Health,
+    HealthProbe,
+    NodeFacts,
+    Progress,
+)
+from engines.options import Option, check_options
+from engines.prometheus import read_samples
+from engines.spec import check_common, check_weights, is_clean, require_clean
+
+_OPTIONS = {
+    "executable": Option(str, absolute_path=True),
+    "threads": Option(int, minimum=1, maximum=1024),
+    "gpuLayers": Option(int, minimum=0, maximum=9999),
+    "embeddings": Option(bool),
+    "reranking": Option(bool),
+    "pooling": Option(str, choices=("none", "mean", "cls", "last", "rank")),
+    "mmproj": Option(str, absolute_path=True),
+}
+
+_HOST_THREADS_WITH_GPU = 8
+"""With all layers on a GPU the CPU only feeds it; more threads spin for nothing."""
+
+
+class LlamaCppAdapter:
+    """See the module."""
+
+    name = "llamacpp"
+    needs_weights = True
+    needs_build = True
+    demands_key = True
+    routes = frozenset(
+        {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
+    )
+    metrics_path: str | None = "/metrics"
+
+    def check_spec(self, spec: EngineSpec) -> list[str]:
+        problems = check_common(spec) + check_weights(spec.weights) + check_options(spec.options, _OPTIONS)
+        problems.extend(f"model id {m!r} has a comma" for m in spec.served_models if "," in m)
+        if not is_clean(str(spec.home)):
+            problems.append("the runtime's home has a control character in its path")
+        if spec.options.get("embeddings") is True and spec.options.get("reranking") is True:
+            problems.append("options.embeddings and options.reranking exclude each other")
+        return problems
+
+    def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
+        require_clean(spec, self.check_spec(spec))
+        executable = _executable(spec, build)
+        argv = (
+            executable,
+            *("--host", spec.host, "--port", str(spec.port)),
+            *("--model", str(spec.weights), "--alias", ",".join(spec.served_models)),
+            *("--api-key-file", KEY_FILE),
+            *_context(spec),
+            *("--threads", str(_threads(spec, facts))),
+            *_devices(spec),
+            *_modes(spec),
+            *("--metrics", "--no-webui", "--offline"),
+            *spec.args,
+        )
+        return EngineCommand(
+            argv=argv,
+            environment=_environment(spec, build),
+            read_only_paths=_read_only(spec, executable),
+            read_write_paths=(str(spec.home),),
+            # Vulkan and CUDA drivers compile shaders at run time; the CPU code does not.
+            allow_jit=bool(spec.devices),
+        )
+
+    def health_probe(self, spec: EngineSpec) -> HealthProbe:
+        return HealthProbe("/health")
+
+    def read_health(self, status: int, body: bytes) -> Health:
+        if status == 200:
+            return Health.READY
+        return Health.LOADING if status == 503 else Health.FAILED
+
+    def read_progress(self, metrics: str) -> Progress:
+        samples = read_samples(metrics)
+        counted = [samples.get(f"llamacpp:{name}_total") for name in ("prompt_tokens", "tokens_predicted")]
+        tokens = [value for value in counted if value is not None]
+        return Progress(
+            running=samples.get("llamacpp:requests_processing"),
+            waiting=samples.get("llamacpp:requests_deferred"),
+            tokens_total=sum(tokens) if tokens else None,
+        )
+
+
+def _executable(spec: EngineSpec, build: Build | None) -> str:
+    own = spec.options.get("executable")
+    if isinstance(own, str) and own:
+        return own
+    if build is None:
+        raise ConfigError(
+            f"runtime {spec.runtime_id!r}: no build of llama.cpp is installed",
+            hint="llmgw engine install llamacpp, or set options.executable to a llama-server of your own",
+            code="engine_build_missing",
+        )
+    return str(build.executable)
+
+
+def _context(spec: EngineSpec) -> tuple[str, ...]:
+    slots = ("--parallel", str(spec.max_concurrency))
+    if spec.context_length:
+        return (*slots, "--ctx-size", str(spec.context_length * spec.max_concurrency), "--no-kv-unified")
+    return (*slots, "--kv-unified")
+
+
+def _threads(spec: EngineSpec, facts: NodeFacts) -> int:
+    wished = spec.options.get("threads")
+    if isinstance(wished, int):
+        return wished
+    cores = max(1, facts.cpu_count)
+    return min(cores, _HOST_THREADS_WITH_GPU) if spec.devices else cores
+
+
+def _devices(spec: EngineSpec) -> tuple[str, ...]:
+    if not spec.devices:
+        return ("--device", "none")
+    return ("--n-gpu-layers", str(spec.options.get("gpuLayers", 999)))
+
+
+def _modes(spec: EngineSpec) -> tuple[str, ...]:
+    words: list[str] = []
+    for option, flag in (("embeddings", "--embeddings"), ("reranking", "--reranking")):
+        if spec.options.get(option) is True:
+            words.append(flag)
+    for option, flag in (("pooling", "--pooling"), ("mmproj", "--mmproj")):
+        value = spec.options.get(option)
+        if isinstance(value, str):
+            words.extend((flag, value))
+    return tuple(words)
+
+
+def _environment(spec: EngineSpec, build: Build | None) -> tuple[tuple[str, str], ...]:
+    ours = (
+        ("HOME", str(spec.home)),
+        ("XDG_CACHE_HOME", str(spec.home / ".cache")),
+        # Empty hides every card from a CUDA build: a runtime without devices must not even make a context on one.
+        ("CUDA_VISIBLE_DEVICES", ",".join(spec.devices)),
+    )
+    return (*(build.environment if build else ()), *spec.env, *ours)
+
+
+def _read_only(spec: EngineSpec, executable: str) -> tuple[str, ...]:
+    folder = executable.rpartition("/")[0] or "/"
+    paths = [folder, str(spec.weights)]
+    projector = spec.options.get("mmproj")
+    if isinstance(projector, str):
+        paths.append(projector)
+    return tuple(paths)

@@ -1,0 +1,110 @@
+"""The simulated engine of ours (`engines.sim`), run by the interpreter and from the tree that runs us."""
+
+import sys
+from pathlib import Path
+
+from engines.adapter import (
+    KEY_FILE,
+    Build,
+    EngineCommand,
+    EngineSpec,
+    Health,
+    HealthProbe,
+    NodeFacts,
+    Progress,
+)
+from engines.options import Option, check_options
+from engines.prometheus import read_samples
+from engines.sim.settings import FAULTS
+from engines.spec import check_common, require_clean
+
+_ROOT = Path(__file__).parents[2]
+
+_FLAGS: dict[str, tuple[str, Option]] = {
+    "firstTokenS": ("--first-token-s", Option(float, minimum=0, maximum=86400)),
+    "tokensPerS": ("--tokens-per-s", Option(float, minimum=0)),
+    "tokens": ("--tokens", Option(int, minimum=0, maximum=1_000_000)),
+    "fault": ("--fault", Option(str, choices=FAULTS)),
+    "afterTokens": ("--after-tokens", Option(int, minimum=0)),
+    "status": ("--status", Option(int, minimum=400, maximum=599)),
+    "queue": ("--queue", Option(int, minimum=0)),
+    "loadTimeS": ("--load-time", Option(float, minimum=0, maximum=86400)),
+    "healthDelayS": ("--health-delay-s", Option(float, minimum=0, maximum=86400)),
+    "healthStatus": ("--health-status", Option(int, minimum=200, maximum=599)),
+    "crashAfter": ("--crash-after", Option(int, minimum=0)),
+    "ballastMib": ("--ballast-mib", Option(int, minimum=0, maximum=1 << 20)),
+    "refuseStart": ("--refuse-start", Option(bool)),
+    "forkChild": ("--fork-child", Option(bool)),
+    "ignoreTerm": ("--ignore-term", Option(bool)),
+}
+_OPTIONS = {name: option for name, (_, option) in _FLAGS.items()}
+
+
+class SimAdapter:
+    """See the module."""
+
+    name = "sim"
+    needs_weights = False
+    needs_build = False
+    demands_key = True
+    routes = frozenset({"/v1/chat/completions", "/v1/completions"})
+    metrics_path: str | None = "/metrics"
+
+    def check_spec(self, spec: EngineSpec) -> list[str]:
+        return check_common(spec) + check_options(spec.options, _OPTIONS)
+
+    def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
+        require_clean(spec, self.check_spec(spec))
+        # `--model=ID` in one word: an id may begin with a dash.
+        models = [f"--model={model}" for model in spec.served_models]
+        context = ("--context-length", str(spec.context_length)) if spec.context_length else ()
+        return EngineCommand(
+            argv=(
+                *(sys.executable, "-m", "engines.sim", "--host", spec.host, "--port", str(spec.port)),
+                *("--key-file", KEY_FILE, *models, "--slots", str(spec.max_concurrency), *context),
+                *_option_words(spec),
+                *spec.args,
+            ),
+            environment=(
+                *spec.env,
+                ("HOME", str(spec.home)),
+                ("PYTHONPATH", _python_path()),
+                ("PYTHONUNBUFFERED", "1"),
+            ),
+            read_only_paths=(str(_ROOT),),
+            read_write_paths=(str(spec.home),),
+        )
+
+    def health_probe(self, spec: EngineSpec) -> HealthProbe:
+        return HealthProbe("/health")
+
+    def read_health(self, status: int, body: bytes) -> Health:
+        if status == 200:
+            return Health.READY
+        return Health.LOADING if status == 503 else Health.FAILED
+
+    def read_progress(self, metrics: str) -> Progress:
+        samples = read_samples(metrics)
+        return Progress(
+            running=samples.get("sim_requests_running"),
+            waiting=samples.get("sim_requests_waiting"),
+            tokens_total=samples.get("sim_tokens_total"),
+        )
+
+
+def _option_words(spec: EngineSpec) -> list[str]:
+    words: list[str] = []
+    for name, value in spec.options.items():
+        flag = _FLAGS[name][0]
+        if isinstance(value, bool):
+            words.extend([flag] if value else [])
+        else:
+            words.extend((flag, str(value)))
+    return words
+
+
+def _python_path() -> str:
+    """Our tree, and whatever below it (bundled libraries) this process imports from."""
+    root = str(_ROOT)
+    bundled = [entry for entry in sys.path if entry.startswith(root + "/") and Path(entry).name != "bin"]
+    return ":".join(dict.fromkeys([root, *bundled]))

@@ -1,0 +1,1 @@
+"""A simulated engine: OpenAI-compatible, no weights, settable timing and failures. `python -m engines.sim`."""

