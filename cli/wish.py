@@ -1,0 +1,81 @@
+"""From what a person typed to a request: preset, source, path, or the bare name of a model. Pure but for stat."""
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.addition import Request, model_id_of
+from core.errors import UsageError
+from engines.presets import Preset, load_presets
+from engines.registry import get_adapter
+from engines.sources import parse_source
+
+DEFAULT_ENGINE = "llamacpp"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The words of `llmgw model add` and `llmgw up --model`, as they came."""
+
+    source: str
+    model_id: str = ""
+    engine: str = ""
+    context: int | None = None
+    keep_warm: bool | None = None
+    port: int | None = None
+    args: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
+
+
+def resolve(wish: Wish) -> Request:
+    """Raises: UsageError, UnknownEngine, SourceInvalid."""
+    preset = load_presets().get(wish.source)
+    engine = _engine(wish, preset)
+    if wish.command is not None and engine != "command":
+        raise UsageError(f"--command is for --engine command, not for {engine}")
+    source = _source(wish, preset, engine)
+    return Request(
+        model_id=wish.model_id or _model_id(wish, preset, source),
+        engine=engine,
+        source=source,
+        context_length=wish.context if wish.context is not None else (preset.context_length if preset else None),
+        keep_warm=wish.keep_warm,
+        port=wish.port,
+        args=wish.args,
+        command=wish.command,
+    )
+
+
+def _engine(wish: Wish, preset: Preset | None) -> str:
+    engine = wish.engine or ("command" if wish.command is not None else "") or (preset.engine if preset else "")
+    return get_adapter(engine or DEFAULT_ENGINE).name
+
+
+def _source(wish: Wish, preset: Preset | None, engine: str) -> str:
+    """What `weights` becomes: a source, an absolute path, or nothing."""
+    if preset is not None:
+        return preset.source
+    if not get_adapter(engine).needs_weights:
+        return ""
+    scheme, colon, _ = wish.source.partition(":")
+    if colon and scheme.isalnum():
+        parse_source(wish.source)
+        return wish.source
+    path = os.path.abspath(Path(wish.source).expanduser())  # without the .. that a config may not have
+    if os.path.exists(path) or "/" in wish.source or wish.source.lower().endswith(".gguf"):
+        parse_source(path)
+        return path
+    near = difflib.get_close_matches(wish.source, load_presets(), n=1)
+    known = ", ".join(sorted(load_presets()))
+    raise UsageError(
+        f"'{wish.source}' is no preset, no source and no file here",
+        hint=f"did you mean {near[0]}?" if near else f"presets: {known}; or the path of a file",
+        code="unknown_source",
+    )
+
+
+def _model_id(wish: Wish, preset: Preset | None, source: str) -> str:
+    if preset is not None:
+        return preset.id
+    return model_id_of(source) if source else wish.source
