@@ -4,6 +4,8 @@ Written against b10068 and b11434 (`llama-server --help` of both; see tests/engi
 
 - `-c` is the context of all slots together and is divided by `-np`. Without a wished length every slot may use the
   model's whole context, which takes `--kv-unified`.
+- Several `--alias` names are kept as a sorted set (b10068), and the first in the alphabet is what answers say. So only
+  the engine's own name is given; requests under any other name are served all the same.
 - A build with GPU plug-ins takes any GPU that it finds. A runtime without devices computes on the CPU, so it says
   `--device none`; a silent fallback the other way round is caught by engine-check.
 - `--offline` keeps it from ever asking a model hub.
@@ -66,7 +68,7 @@ class LlamaCppAdapter:
         argv = (
             executable,
             *("--host", spec.host, "--port", str(spec.port)),
-            *("--model", str(spec.weights), "--alias", ",".join(spec.served_models)),
+            *("--model", str(spec.weights), "--alias", spec.served_models[0]),
             *("--api-key-file", KEY_FILE),
             *_context(spec),
             *("--threads", str(_threads(spec, facts))),
