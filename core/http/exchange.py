@@ -1,0 +1,156 @@
+"""One request to an upstream for those who read the answer themselves: translation, and servers without splice.
+
+    async with exchange(target, method=b"POST", path=b"/v1/chat/completions", headers=headers, body=body) as answer:
+        answer.status, answer.headers
+        async for data in answer:       # decoded body, as it comes
+            ...
+
+Leaving the block before the end, cancelled or not, closes the upstream at once. The caller owns the deadline.
+"""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from core.errors import DependencyError
+from core.http.asgi import Headers
+from core.http.framing import ResponseFraming
+from core.http.heads import request_head
+from core.http.pool import Target
+from core.http.upstream import UpstreamConnection
+from core.http.verdict import Ended
+
+
+class ExchangeError(DependencyError):
+    """The upstream gave no answer, or not a whole one."""
+
+    code = "upstream_failed"
+
+    def __init__(self, target: Target, ended: Ended, detail: str) -> None:
+        super().__init__(f"{target.name}: {ended.value.replace('_', ' ')}{': ' + detail if detail else ''}")
+        self.ended = ended
+
+
+class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
+    """See the module. Raises: ExchangeError, on entering and while reading."""
+
+    def __init__(self, target: Target, *, method: bytes, path: bytes, headers: Headers, body: bytes) -> None:
+        self.status = 0
+        self.headers: Headers = []
+        self.decodes = True
+        self._target = target
+        self._head_only = method == b"HEAD"
+        self._head = request_head(method, path, headers, fixed=target.fixed, length=len(body))
+        self._body = body
+        self._connection: UpstreamConnection | None = None
+        self._changed = asyncio.Event()
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._limit_bytes = target.queue_bytes
+        self._is_over = False
+        self._failure: tuple[Ended, str, bool] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            connection = self._target.take_idle()
+            if connection is not None and await self._try(connection):
+                return self
+            if not await self._try(await self._connect()):
+                raise self._error()
+        except BaseException:
+            self._let_go()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._let_go()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._queue:
+            if self._failure is not None:
+                raise self._error()
+            if self._is_over:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        data = self._queue.popleft()
+        self._queued_bytes -= len(data)
+        if self._connection is not None and self._queued_bytes <= self._limit_bytes // 2:
+            self._connection.resume()
+        return data
+
+    async def read(self, limit_bytes: int) -> bytes:
+        """The whole body. Raises: ExchangeError, also when it is longer than `limit_bytes`."""
+        parts: list[bytes] = []
+        size = 0
+        async for data in self:
+            size += len(data)
+            if size > limit_bytes:
+                raise ExchangeError(self._target, Ended.MALFORMED, f"an answer of more than {limit_bytes} bytes")
+            parts.append(data)
+        return b"".join(parts)
+
+    # core.http.upstream.Sink
+
+    def head(self, connection: UpstreamConnection, framing: ResponseFraming) -> bool:
+        self.status = framing.status
+        self.headers = framing.headers
+        self._changed.set()
+        return True
+
+    def data(self, data: bytes) -> None:
+        self._queue.append(data)
+        self._queued_bytes += len(data)
+        if self._queued_bytes > self._limit_bytes and self._connection is not None:
+            self._connection.pause()
+        self._changed.set()
+
+    def complete(self) -> None:
+        self._connection = None
+        self._is_over = True
+        self._changed.set()
+
+    def failed(self, ended: Ended, detail: str, reused: bool) -> None:
+        self._connection = None
+        self._failure = (ended, detail, reused)
+        self._changed.set()
+
+    async def _try(self, connection: UpstreamConnection) -> bool:
+        """False: the connection was stale, and nothing was lost."""
+        self._connection = connection
+        connection.begin(self, self._head, self._body, head_only=self._head_only)
+        while not self.status and self._failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._failure is None:
+            return True
+        if not self._failure[2]:
+            raise self._error()
+        self._failure = None
+        return False
+
+    async def _connect(self) -> UpstreamConnection:
+        found: asyncio.Future[tuple[UpstreamConnection | None, str]] = asyncio.get_running_loop().create_future()
+        connecting = self._target.connect(lambda connection, why: found.set_result((connection, why)))
+        try:
+            connection, why = await found
+        except asyncio.CancelledError:
+            connecting.cancel()
+            raise
+        if connection is None:
+            raise ExchangeError(self._target, Ended.CONNECT_FAILED, why)
+        return connection
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.abort(Ended.CLIENT_GONE)
+
+    def _error(self) -> ExchangeError:
+        ended, detail, _ = self._failure or (Ended.CLOSED_EARLY, "closed", False)
+        return ExchangeError(self._target, ended, detail)

@@ -1,0 +1,64 @@
+"""What a relay is told and what it tells: the plan of the application, attempts, and the outcome.
+
+The application subclasses `RelayPlan`, one object per request, and gives it to `ClientStream.relay`. All its
+methods are called on the event loop and must not block.
+"""
+
+from dataclasses import dataclass
+
+from core.http.pool import Target
+from core.http.verdict import Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One target's part in a relay, over when the connection to it was given back or closed."""
+
+    target: Target
+    ended: Ended
+    status: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOutcome:
+    """The whole relay, for accounting, metrics and the log line."""
+
+    ended: Ended
+    status: int | None
+    """What the client was told; None when the head of no response was passed on."""
+    size_bytes: int
+    """Of the body as it came from the upstream, chunk framing included."""
+    first_byte_s: float | None
+    """From the start of the relay to the head of the response."""
+    total_s: float
+    tail: bytes
+    """The body's last bytes, at least 1 KiB where there were so many; a stream's usage stands there."""
+    target: Target | None
+    attempts: tuple[Attempt, ...]
+
+
+class RelayPlan:
+    """Base class of what an application wants from a relay. A slotted object costs least."""
+
+    __slots__ = ()
+
+    error_event: bytes = b""
+    """An SSE event (`data: …\\n\\n`) that tells the client of a stream that it broke. Never a terminator."""
+    first_byte_timeout_s: float | None = None
+    """From the request's last byte to the head of the response; None: as long as it takes."""
+    between_bytes_timeout_s: float | None = None
+
+    def next_target(self, failed: Attempt | None) -> Target | None:
+        """The target to ask, or None when there is no other. `failed` is the attempt before; None at first."""
+        return None
+
+    def response_headers(self, target: Target) -> bytes:
+        """Header lines to add to the response, each ended by CR LF."""
+        return b""
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        """The connection of an attempt was let go: the target works on this request no longer."""
+
+    def ended(self, outcome: RelayOutcome) -> None:
+        """The relay is over; called once, after the last `attempt_ended`."""

@@ -1,0 +1,176 @@
+"""Keep-alive connections to upstreams: one `Target` for each, so that a silent engine cannot delay the others.
+
+There is no limit on connections in use: how many requests an engine gets is the router's decision, not the
+pool's. A connection is given out newest first, so that the rest can grow old and be closed.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from core.http.limits import DEFAULT_POOL_LIMITS, PoolLimits
+from core.http.sweep import Sweeper
+from core.http.upstream import UpstreamConnection
+
+Connected = Callable[[UpstreamConnection | None, str], None]
+"""Called with a connection, or with None and the reason why there is none."""
+
+
+class Target:
+    """One upstream: its address, our key for it, and the idle connections to it."""
+
+    __slots__ = ("_idle", "_limits", "_open", "closed", "fixed", "host", "name", "port", "_pool")
+
+    def __init__(self, pool: "UpstreamPool", name: str, host: str, port: int, key: str) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.closed = False
+        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        authorization = f"authorization: Bearer {key}\r\n" if key else ""
+        self.fixed = f"host: {authority}\r\n{authorization}".encode("latin-1")
+        self._pool = pool
+        self._limits = pool.limits
+        self._idle: deque[UpstreamConnection] = deque()
+        self._open: set[UpstreamConnection] = set()
+
+    def __repr__(self) -> str:
+        return f"<Target {self.name} {self.host}:{self.port}>"
+
+    def take_idle(self) -> UpstreamConnection | None:
+        """A connection that was open a moment ago; it may turn out to be stale."""
+        while self._idle:
+            connection = self._idle.pop()
+            transport = connection.transport
+            if transport is not None and not transport.is_closing():
+                return connection
+        return None
+
+    def connect(self, connected: Connected) -> asyncio.Task[None]:
+        """Open a new connection; cancel the task to give up."""
+        return self._pool.own(self._connect(connected))
+
+    # what a connection calls (core.http.upstream.Home)
+
+    def give_back(self, connection: UpstreamConnection) -> None:
+        transport = connection.transport
+        if self.closed or len(self._idle) >= self._limits.idle_per_target:
+            if transport is not None:
+                transport.close()
+            return
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+        self._pool.sweeper.wake()
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        self._open.discard(connection)
+        try:
+            self._idle.remove(connection)
+        except ValueError:
+            pass
+
+    # what the pool calls
+
+    def close_idle(self, before: float) -> None:
+        while self._idle and self._idle[0].idle_since <= before:
+            transport = self._idle.popleft().transport
+            if transport is not None:
+                transport.close()
+
+    @property
+    def queue_bytes(self) -> int:
+        return self._limits.queue_bytes
+
+    @property
+    def has_idle(self) -> bool:
+        return bool(self._idle)
+
+    def abort_all(self) -> None:
+        for connection in list(self._open):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    async def _connect(self, connected: Connected) -> None:
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout_s):
+                connection = await self._open_connection()
+        except TimeoutError:
+            connected(None, f"no connection within {self._limits.connect_timeout_s:g} s")
+        except OSError as error:
+            connected(None, error.strerror or str(error))
+        else:
+            self._open.add(connection)
+            connected(connection, "")
+
+    async def _open_connection(self) -> UpstreamConnection:
+        loop = asyncio.get_running_loop()
+        family, address = await self._resolve(loop)
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            # Before connecting: the window scale is settled by the handshake.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            await loop.sock_connect(sock, address)
+            head_bytes = self._limits.head_bytes
+            _, connection = await loop.create_connection(lambda: UpstreamConnection(self, head_bytes), sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> tuple[int, tuple[str, int]]:
+        try:
+            version = ipaddress.ip_address(self.host).version
+        except ValueError:
+            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            return found[0][0], (str(found[0][4][0]), self.port)
+        return (socket.AF_INET6 if version == 6 else socket.AF_INET), (self.host, self.port)
+
+
+class UpstreamPool:
+    """All targets of one event loop. `close` it at the end."""
+
+    def __init__(self, limits: PoolLimits = DEFAULT_POOL_LIMITS) -> None:
+        self.limits = limits
+        self.sweeper = Sweeper(limits.sweep_s, self._sweep)
+        self._targets: dict[tuple[str, str, int, str], Target] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def target(self, name: str, host: str, port: int, key: str = "") -> Target:
+        """The target with exactly this address and key: the same object for the same words."""
+        words = (name, host, port, key)
+        found = self._targets.get(words)
+        if found is None:
+            found = self._targets[words] = Target(self, name, host, port, key)
+        return found
+
+    def retain(self, targets: "set[Target]") -> None:
+        """Drop all targets but these. Requests under way on the others end by themselves."""
+        for words, target in list(self._targets.items()):
+            if target not in targets:
+                del self._targets[words]
+                target.closed = True
+                target.close_idle(float("inf"))
+
+    async def close(self) -> None:
+        """Close everything, requests under way included."""
+        self.sweeper.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for target in self._targets.values():
+            target.closed = True
+            target.abort_all()
+
+    def own(self, connecting: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(connecting)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _sweep(self, now: float) -> bool:
+        for target in self._targets.values():
+            target.close_idle(now - self.limits.idle_timeout_s)
+        return any(target.has_idle for target in self._targets.values())

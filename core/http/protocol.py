@@ -1,0 +1,343 @@
+"""One client connection: HTTP/1.1 requests in, one answer after the other out.
+
+httptools (llhttp) parses; `core.http.request` decides which heads are taken. A request whose body has arrived
+becomes a `ClientStream`, and the service runs the application on it. While one is being answered, what the client
+sends is kept unparsed up to a bound; the connection goes on reading, so that a client that leaves is noticed.
+A client that closes its sending side has left (as for nginx): nobody who waits for an answer does that.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from typing import NoReturn, Protocol
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from core.http.asgi import Headers, Peer
+from core.http.limits import HttpLimits
+from core.http.refusal import BODY_TOO_LARGE, HEAD_TIMED_OUT, HEAD_TOO_LARGE, MALFORMED, PIPELINE_TOO_LONG, Refusal
+from core.http.request import read_head, split_target, without_upgrade
+from core.http.stream import ClientStream
+
+_NEVER = float("inf")
+_LINGER_RESET = struct.pack("ii", 1, 0)
+_CREDENTIALS = struct.Struct("3i")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Service(Protocol):
+    """What a connection needs of its service (`core.http.server.HttpService`)."""
+
+    limits: HttpLimits
+    is_draining: bool
+
+    def opened(self, connection: "ServerConnection") -> None: ...
+
+    def closed(self, connection: "ServerConnection") -> None: ...
+
+    def run(self, stream: ClientStream) -> None: ...
+
+    def abandoned(self, stream: ClientStream) -> None: ...
+
+
+class _RefusedError(Exception):
+    """Stops the parser inside a callback."""
+
+
+class ServerConnection(asyncio.Protocol):
+    """See the module."""
+
+    __slots__ = (
+        "_active", "_body_size", "_closing", "_deadline", "_head_size", "_headers", "_held", "_in_body", "_limits",
+        "_loop", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_service", "_split", "_target",
+        "_version", "client", "is_paused", "peer", "server", "transport",
+    )  # fmt: skip
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
+        self._limits = service.limits
+        self._loop = loop
+        self._parser: HttpRequestParser | None = HttpRequestParser(self)
+        self._active: ClientStream | None = None
+        self._queued: deque[ClientStream] | None = None
+        self._held: bytearray | None = None
+        self._refusal: Refusal | None = None
+        self._closing = False
+        self._deadline = _NEVER
+        self._headers: Headers = []
+        self._target = b""
+        self._split: tuple[bytes, bytes] = (b"", b"")
+        self._version = "1.1"
+        self._parts: list[bytes] = []
+        self._head_size = 0
+        self._body_size = 0
+        self._in_body = False
+        self._owes_continue = False
+        self.is_paused = False
+        self.transport: asyncio.Transport | None = None
+        self.peer: Peer | None = None
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int | None] | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]  # a stream socket's transport is a Transport
+        self._read_addresses(transport)
+        self._deadline = self._loop.time() + self._limits.head_timeout_s
+        self._service.opened(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self._parser = None
+        self._held = self._queued = None
+        self._service.closed(self)
+        if self._active is not None:
+            active, self._active = self._active, None
+            active.client_gone()
+            self._service.abandoned(active)
+
+    def eof_received(self) -> None:
+        if self._active is not None and self.transport is not None:
+            # Not close(): it would wait for what the client no longer reads.
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if self._active is not None:
+            self._hold(data)
+        else:
+            self._feed(data)
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        self._deadline = self._loop.time() + self._limits.stall_timeout_s
+        if self._active is not None:
+            self._active.pause()
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._deadline = _NEVER if self._active is not None else self._loop.time() + self._limits.idle_timeout_s
+        if self._active is not None:
+            self._active.resume()
+
+    # parsing
+
+    def _feed(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            return
+        if not self._in_body:
+            if self._head_size == 0:
+                self._deadline = self._loop.time() + self._limits.head_timeout_s
+            self._head_size += len(data)
+        try:
+            parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+            return
+        except HttpParserError:
+            self._refusal = self._refusal or MALFORMED
+        if self._refusal is None and not self._in_body and self._head_size > self._limits.head_bytes:
+            self._refusal = HEAD_TOO_LARGE
+        if self._refusal is not None and self._active is None:
+            self._refuse(self._refusal)
+
+    def on_message_begin(self) -> None:
+        self._headers = []
+        self._target = b""
+
+    def on_url(self, part: bytes) -> None:
+        self._target = self._target + part if self._target else part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:  # a trailer says nothing that we would use
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        if parser is None:
+            raise _RefusedError
+        self._version = parser.get_http_version()
+        method = parser.get_method()
+        if self._head_size > self._limits.head_bytes and self._exact_head_size() > self._limits.head_bytes:
+            self._stop(HEAD_TOO_LARGE)
+        facts = read_head(method, self._version, self._headers, self._limits)
+        if isinstance(facts, Refusal):
+            self._stop(facts)
+        split = split_target(self._target)
+        if isinstance(split, Refusal):
+            self._stop(split)
+        self._split = split
+        self._in_body = True
+        self._body_size = 0
+        if facts.expects_continue and not parser.should_upgrade():
+            if self._active is None and self.transport is not None:
+                self.transport.write(_CONTINUE)
+            else:
+                self._owes_continue = True
+        self._deadline = self._loop.time() + self._limits.body_timeout_s
+
+    def on_body(self, part: bytes) -> None:
+        self._body_size += len(part)
+        if self._body_size > self._limits.body_bytes:
+            self._stop(BODY_TOO_LARGE)
+        self._parts.append(part)
+        self._deadline += len(part) / self._limits.body_rate_bytes
+
+    def on_message_complete(self) -> None:
+        parser = self._parser
+        if parser is None or parser.should_upgrade():
+            return
+        parts = self._parts
+        body = b"" if not parts else parts[0] if len(parts) == 1 else b"".join(parts)
+        path, query = self._split
+        stream = ClientStream(
+            self, method=parser.get_method(), path=path, query=query, version=self._version,
+            headers=self._headers, body=body, keep_alive=parser.should_keep_alive(),
+        )  # fmt: skip
+        if parts:
+            self._parts = []
+        self._in_body = False
+        self._owes_continue = False
+        self._head_size = 0
+        if self._active is None:
+            self._start(stream)
+            return
+        if self._queued is None:
+            self._queued = deque()
+        if len(self._queued) >= self._limits.pipeline_requests:
+            self._stop(PIPELINE_TOO_LONG)
+        self._queued.append(stream)
+
+    def _exact_head_size(self) -> int:
+        # `_head_size` counts whole reads, so that the usual request costs no addition per field.
+        return len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    def _stop(self, refusal: Refusal) -> NoReturn:
+        self._refusal = refusal
+        raise _RefusedError
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            return
+        head = without_upgrade(parser.get_method(), self._target, self._version, self._headers)
+        self._parser = HttpRequestParser(self)
+        self._in_body = False
+        self._head_size = 1
+        self._feed(head + rest)
+
+    # one request after the other
+
+    def _start(self, stream: ClientStream) -> None:
+        self._active = stream
+        self._deadline = _NEVER
+        self._service.run(stream)
+
+    def _hold(self, data: bytes) -> None:
+        if self._held is None:
+            self._held = bytearray()
+        self._held += data
+        if len(self._held) > self._limits.pipeline_bytes and self.transport is not None:
+            self.transport.pause_reading()
+
+    def request_done(self, stream: ClientStream, *, clean: bool, reset: bool) -> None:
+        """The answer of `stream` is written: go on with what the client sent meanwhile, or close."""
+        if stream is not self._active:
+            return
+        self._active = None
+        transport = self.transport
+        if transport is None:
+            return
+        if not clean:
+            self._close_unclean(transport, reset)
+        elif not stream.keep_alive:
+            self._close()
+        elif self._queued:
+            self._start(self._queued.popleft())
+        elif self._refusal is not None:
+            self._refuse(self._refusal)
+        else:
+            self._listen(transport)
+
+    def _listen(self, transport: asyncio.Transport) -> None:
+        self._deadline = self._loop.time() + self._limits.idle_timeout_s
+        if self._owes_continue:
+            self._owes_continue = False
+            transport.write(_CONTINUE)
+        if self._held is not None:
+            held, self._held = bytes(self._held), None
+            if len(held) > self._limits.pipeline_bytes:
+                transport.resume_reading()
+            self._feed(held)
+        elif self._service.is_draining and not self._head_size:
+            self._close()
+
+    # endings
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if self.transport is not None:
+            self.transport.write(refusal.render())
+            self._close(linger=True)
+
+    def _close(self, *, linger: bool = False) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        if linger and transport.can_write_eof():
+            # Closing while the client still sends would reset the connection before the refusal is read.
+            self._closing = True
+            self._held = self._queued = None
+            self._deadline = self._loop.time() + self._limits.linger_s
+            transport.write_eof()
+        else:
+            self._deadline = self._loop.time() + self._limits.stall_timeout_s
+            self._closing = True
+            transport.close()
+
+    def _close_unclean(self, transport: asyncio.Transport, reset: bool) -> None:
+        self._closing = True
+        if reset:
+            raw = transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+            transport.abort()
+        else:
+            self._deadline = self._loop.time() + self._limits.stall_timeout_s
+            transport.close()
+
+    def drain(self) -> None:
+        """Close now if nothing is being asked or answered; else the present answer is the last."""
+        if self._active is None and not self._head_size and not self._in_body:
+            self._close()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def check_deadline(self, now: float) -> None:
+        """Called by the service's sweep."""
+        if now < self._deadline or self.transport is None:
+            return
+        waits_for_request = self._active is None and (self._head_size or self._in_body)
+        if waits_for_request and not self._closing and not self.is_paused:
+            self._refuse(HEAD_TIMED_OUT)
+        else:
+            self.transport.abort()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._service.is_draining
+
+    def _read_addresses(self, transport: asyncio.BaseTransport) -> None:
+        raw = transport.get_extra_info("socket")
+        if raw.family == socket.AF_UNIX:
+            packed = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.peer = Peer(*_CREDENTIALS.unpack(packed))
+            return
+        peername, sockname = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.client = (peername[0], peername[1]) if peername else None
+        self.server = (sockname[0], sockname[1]) if sockname else None
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

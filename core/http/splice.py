@@ -1,0 +1,273 @@
+"""The relay: a client's request to an upstream, the upstream's answer to the client, byte by byte.
+
+Until a response head is passed on nothing is settled: a target that cannot be reached, is full or fails is
+followed by the next one that the plan names, with the same body. After it, bytes flow from one socket to the
+other: one `data_received`, one `write`. Back-pressure works by pausing the upstream; a client that leaves closes it.
+
+The state is in one object and not in a coroutine, because a stream may last for hours and there are thousands.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+from core.http.asgi import Headers
+from core.http.framing import ResponseFraming
+from core.http.heads import is_event_stream, request_head, response_head, without_length
+from core.http.plan import Attempt, RelayOutcome, RelayPlan
+from core.http.pool import Target
+from core.http.upstream import UpstreamConnection
+from core.http.verdict import Ended, Verdict, classify_status
+
+_TAIL_BYTES = 1024
+_LONG_READ_BYTES = 8192
+_EVENT_BOUNDARY = (b"\n\n\r\n", b"\r\n\r\n\r\n")
+"""How a read ends when it ends with a whole chunk that ends with a whole event."""
+
+
+class Client(Protocol):
+    """What the relay needs of the client's side (`core.http.stream.ClientStream`)."""
+
+    method: bytes
+    headers: Headers
+    version: str
+    keep_alive: bool
+
+    @property
+    def transport(self) -> asyncio.Transport | None: ...
+
+    @property
+    def is_paused(self) -> bool: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def relay_done(self, *, clean: bool, reset: bool) -> None: ...
+
+
+class Relay:
+    """One request's way through the targets."""
+
+    __slots__ = (
+        "_attempts", "_begun", "_client", "_connecting", "_connection", "_first_byte", "_next", "_path", "_tail",
+        "_body", "_plan", "_rejected", "_retried_stale", "_size", "_status", "_target", "_waiter",
+        "_write", "_chunked", "_delimited", "_events", "decodes",
+    )  # fmt: skip
+
+    def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
+        self.decodes = client.version == "1.0"
+        self._client = client
+        self._plan = plan
+        self._path = path
+        self._body = body
+        self._attempts: tuple[Attempt, ...] = ()
+        self._connection: UpstreamConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._target: Target | None = None
+        self._next: Target | None = None
+        self._rejected: tuple[Ended, int] | None = None
+        self._retried_stale = False
+        self._status: int | None = None
+        self._begun = time.monotonic()
+        self._first_byte: float | None = None
+        self._size = 0
+        self._tail = b""
+        self._chunked = False
+        self._delimited = True
+        self._events = False
+        self._waiter: asyncio.Future[RelayOutcome | None] | None = None
+        self._write = _nowhere
+
+    async def run(self) -> RelayOutcome | None:
+        """None once the head of a response was passed on or the client left; else why there is no response."""
+        target = self._plan.next_target(None)
+        if target is None:
+            outcome = self._outcome(Ended.NO_TARGET)
+            self._plan.ended(outcome)
+            return outcome
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._ask(target)
+        return await self._waiter
+
+    def client_gone(self) -> None:
+        """The client left: the upstream is closed now; the plan hears of it when it is."""
+        self._write = _nowhere
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+            self._attempt_over(Ended.CLIENT_GONE, "")
+            self._end(Ended.CLIENT_GONE)
+        elif self._connection is not None:
+            self._rejected = None
+            self._next = None
+            self._connection.abort(Ended.CLIENT_GONE)
+
+    def pause(self) -> None:
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        if self._connection is not None:
+            self._connection.resume()
+
+    # towards the upstream
+
+    def _ask(self, target: Target) -> None:
+        self._target = target
+        connection = target.take_idle()
+        if connection is None:
+            self._connecting = target.connect(self._connected)
+        else:
+            self._send(target, connection)
+
+    def _connected(self, connection: UpstreamConnection | None, why: str) -> None:
+        self._connecting = None
+        if connection is None:
+            self._try_next(Ended.CONNECT_FAILED, why)
+        elif self._target is not None:
+            self._send(self._target, connection)
+
+    def _send(self, target: Target, connection: UpstreamConnection) -> None:
+        client = self._client
+        self._connection = connection
+        head = request_head(client.method, self._path, client.headers, fixed=target.fixed, length=len(self._body))
+        connection.begin(self, head, self._body, head_only=client.method == b"HEAD")
+
+    def _try_next(self, ended: Ended, detail: str) -> None:
+        attempt = self._attempt_over(ended, detail)
+        following = self._plan.next_target(attempt)
+        if following is None:
+            self._end(ended)
+        else:
+            self._ask(following)
+
+    # core.http.upstream.Sink
+
+    def head(self, connection: UpstreamConnection, framing: ResponseFraming) -> bool:
+        verdict, ended = classify_status(framing.status)
+        if verdict is not Verdict.PASS and self._target is not None:
+            attempt = Attempt(self._target, ended, framing.status)
+            self._next = self._plan.next_target(attempt)
+            if self._next is not None or verdict is Verdict.HIDE:
+                self._rejected = (ended, framing.status)
+                return False
+        self._pass_on(framing)
+        return True
+
+    def data(self, data: bytes) -> None:
+        self._write(data)
+        size = len(data)
+        self._size += size
+        if size > _LONG_READ_BYTES:
+            data = data[-_LONG_READ_BYTES:]
+        tail = self._tail
+        self._tail = tail + data if len(tail) < 2 * _TAIL_BYTES else tail[-_TAIL_BYTES:] + data
+
+    def complete(self) -> None:
+        self._connection = None
+        self._attempt_over(Ended.COMPLETE, "")
+        self._end(Ended.COMPLETE)
+
+    def failed(self, ended: Ended, detail: str, reused: bool) -> None:
+        self._connection = None
+        if ended is Ended.CLIENT_GONE:
+            self._attempt_over(ended, detail)
+            self._end(ended)
+        elif self._status is not None:
+            self._attempt_over(ended, detail)
+            self._break(ended)
+        elif self._rejected is not None:
+            self._go_elsewhere(*self._rejected)
+        elif reused and not self._retried_stale and self._target is not None:
+            # The upstream closed its idle connection while our request was on its way. Not a failure of the
+            # target: ask it again, and not over another connection that may be as old.
+            self._retried_stale = True
+            self._connecting = self._target.connect(self._connected)
+        else:
+            self._try_next(ended, detail)
+
+    def _go_elsewhere(self, ended: Ended, status: int) -> None:
+        following, self._next, self._rejected = self._next, None, None
+        self._attempt_over(ended, "", status)
+        if following is None:
+            self._end(ended)
+        else:
+            self._ask(following)
+
+    # towards the client
+
+    def _pass_on(self, framing: ResponseFraming) -> None:
+        client, target = self._client, self._target
+        transport = client.transport
+        if transport is None or target is None:
+            return
+        headers = framing.headers
+        names = {name for name, _ in headers}
+        self._status = framing.status
+        self._first_byte = time.monotonic() - self._begun
+        self._chunked = b"transfer-encoding" in names and not self.decodes
+        self._events = bool(self._plan.error_event) and is_event_stream(headers)
+        delimited = self._chunked or b"content-length" in names or framing.complete
+        if self.decodes and b"transfer-encoding" in names:
+            headers = without_length(headers)
+            delimited = False
+        self._delimited = delimited
+        client.keep_alive = client.keep_alive and delimited and not client.is_draining
+        transport.write(
+            response_head(
+                framing.status, headers, added=self._plan.response_headers(target), chunked=self._chunked,
+                close=not client.keep_alive,
+            )
+        )  # fmt: skip
+        self._body = b""
+        self._write = transport.write
+        if client.is_paused:
+            self.pause()
+        self._wake(None)
+
+    def _break(self, ended: Ended) -> None:
+        """The upstream broke after its head: the client must see that the answer is not whole."""
+        transport = self._client.transport
+        at_boundary = self._chunked and self._tail.endswith(_EVENT_BOUNDARY)
+        if self._events and transport is not None and (at_boundary or self._size == 0 and self._chunked):
+            event = self._plan.error_event
+            transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+        self._end(ended, clean=False)
+
+    def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
+        if self._target is None:
+            raise RuntimeError("an attempt without a target")
+        attempt = Attempt(self._target, ended, self._status if status is None else status, detail)
+        self._attempts += (attempt,)
+        self._plan.attempt_ended(attempt)
+        return attempt
+
+    def _end(self, ended: Ended, *, clean: bool = True) -> None:
+        outcome = self._outcome(ended)
+        self._write = _nowhere
+        if self._status is not None:
+            # Without chunks or a length only a reset tells the client that the answer is not whole.
+            self._client.relay_done(clean=clean, reset=not clean and not self._delimited)
+        self._plan.ended(outcome)
+        self._wake(None if ended is Ended.CLIENT_GONE else outcome)
+
+    def _wake(self, outcome: RelayOutcome | None) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(outcome)
+
+    def _outcome(self, ended: Ended) -> RelayOutcome:
+        return RelayOutcome(
+            ended=ended,
+            status=self._status,
+            size_bytes=self._size,
+            first_byte_s=self._first_byte,
+            total_s=time.monotonic() - self._begun,
+            tail=self._tail,
+            target=self._target,
+            attempts=self._attempts,
+        )
+
+
+def _nowhere(data: bytes) -> None:
+    """The client left; what still arrives is dropped."""

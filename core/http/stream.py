@@ -1,0 +1,236 @@
+"""One request of a client: the ASGI `receive` and `send`, and the relay that an application may choose instead.
+
+It belongs to its request and not to the connection, so that pipelined requests cannot be confused. Exactly one
+of the two answers the client: once `relay` has passed a head on, what the application sends is dropped.
+"""
+
+import asyncio
+from typing import Protocol
+
+from core.http.asgi import PEER_EXTENSION, SPLICE_EXTENSION, ClientDisconnectedError, Headers, Message, Peer, Scope
+from core.http.plan import RelayOutcome, RelayPlan
+from core.http.refusal import APPLICATION_FAILED
+from core.http.request import build_scope
+from core.http.splice import Relay
+from core.http.status import BODILESS, STATUS_LINES
+
+
+class Connection(Protocol):
+    """What a request needs of its connection (`core.http.protocol.ServerConnection`)."""
+
+    transport: asyncio.Transport | None
+    is_paused: bool
+    peer: Peer | None
+    client: tuple[str, int] | None
+    server: tuple[str, int | None] | None
+
+    def request_done(self, stream: "ClientStream", *, clean: bool, reset: bool) -> None: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+
+class ClientStream:
+    """A request whose body has arrived, and the way back to its client."""
+
+    __slots__ = (
+        "_body_sent", "_chunked", "_connection", "_drained", "_gone", "_head", "_is_gone", "_is_over", "_relay",
+        "_silent", "_started", "body", "headers", "keep_alive", "method", "path", "query", "task", "version",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
+        self, connection: Connection, *, method: bytes, path: bytes, query: bytes, version: str, headers: Headers,
+        body: bytes, keep_alive: bool,
+    ) -> None:  # fmt: skip
+        self.method = method
+        self.path = path
+        self.query = query
+        self.version = version
+        self.headers = headers
+        self.body = body
+        """The whole body."""
+        self.keep_alive = keep_alive and version == "1.1"
+        self.task: asyncio.Task[None] | None = None
+        self._connection = connection
+        self._relay: Relay | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._head: bytes | None = None
+        self._body_sent = False
+        self._started = False
+        self._chunked = False
+        self._silent = False
+        self._is_gone = False
+        self._is_over = False
+
+    async def relay(self, plan: RelayPlan, *, path: bytes = b"", body: bytes | None = None) -> RelayOutcome | None:
+        """Let an upstream answer this request.
+
+        `path` (with its query) and `body` are the client's own unless given. Returns None when there is nothing
+        left to answer: the head of a response was passed on (the rest follows by itself; `plan.ended` tells of
+        the end), or the client left. Otherwise the outcome says why no target gave a response, and the
+        application answers as if it had never asked.
+        """
+        if self._is_gone or self._connection.transport is None:
+            return None
+        if not path:
+            path = self.path + b"?" + self.query if self.query else self.path
+        self._relay = Relay(self, plan, path, self.body if body is None else body)
+        outcome = await self._relay.run()
+        if outcome is not None:
+            self._relay = None
+        return outcome
+
+    # ASGI
+
+    def scope(self) -> Scope:
+        connection = self._connection
+        scope = build_scope(self.method, self.path, self.query, self.version, self.headers)
+        scope["client"] = connection.client
+        scope["server"] = connection.server
+        extensions: dict[str, object] = {SPLICE_EXTENSION: self}
+        if connection.peer is not None:
+            extensions[PEER_EXTENSION] = connection.peer
+        scope["extensions"] = extensions
+        return scope
+
+    async def receive(self) -> Message:
+        if not self._body_sent:
+            self._body_sent = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        if not self._is_gone and not self._is_over:
+            self._gone = self._gone or asyncio.get_running_loop().create_future()
+            await self._gone
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if self._relay is not None:
+            return
+        transport = self._connection.transport
+        if self._is_gone or transport is None:
+            raise ClientDisconnectedError("the client has left")
+        if message["type"] == "http.response.start":
+            self._head = self._render_head(message)
+            return
+        body = message.get("body", b"")
+        if not isinstance(body, bytes):
+            body = bytes(body)  # type: ignore[call-overload]  # bytearray or memoryview
+        more = bool(message.get("more_body", False))
+        data = self._frame(body, more)
+        if self._head is not None:
+            data, self._head, self._started = self._head + data, None, True
+        if data:
+            transport.write(data)
+            if self._connection.is_paused and more:
+                await self._wait_drained()
+        if not more and not self._is_over:
+            self._finish(clean=True, reset=False)
+
+    def _render_head(self, message: Message) -> bytes:
+        status = message["status"]
+        fields = message.get("headers", ())
+        if not isinstance(status, int) or not isinstance(fields, (list, tuple)):
+            raise TypeError("http.response.start has no status or headers")
+        lines = [STATUS_LINES[status]]
+        has_length = False
+        for name, value in fields:
+            if name == b"content-length":
+                has_length = True
+            if b"\n" in value or b"\r" in value or b"\n" in name or b"\r" in name:
+                raise ValueError("a response header has a line break")
+            lines.append(b"%b: %b\r\n" % (name, value))
+        self._silent = self.method == b"HEAD" or status in BODILESS
+        if not has_length and not self._silent:
+            if self.version == "1.1":
+                self._chunked = True
+                lines.append(b"transfer-encoding: chunked\r\n")
+            else:
+                self.keep_alive = False
+        self.keep_alive = self.keep_alive and not self._connection.is_draining
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def _frame(self, body: bytes, more: bool) -> bytes:
+        if self._silent:
+            return b""
+        if not self._chunked:
+            return body
+        chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        return chunk if more else chunk + b"0\r\n\r\n"
+
+    async def _wait_drained(self) -> None:
+        self._drained = asyncio.get_running_loop().create_future()
+        await self._drained
+        if self._is_gone:
+            raise ClientDisconnectedError("the client has left")
+
+    # what the connection calls
+
+    def client_gone(self) -> None:
+        """The client closed its side."""
+        if self._is_gone or self._is_over:
+            return
+        self._is_gone = True
+        _set(self._gone)
+        _set(self._drained)
+        if self._relay is not None:
+            self._relay.client_gone()
+
+    @property
+    def is_relayed(self) -> bool:
+        return self._relay is not None
+
+    def pause(self) -> None:
+        if self._relay is not None:
+            self._relay.pause()
+
+    def resume(self) -> None:
+        if self._relay is not None:
+            self._relay.resume()
+        _set(self._drained)
+
+    # what the relay needs (core.http.splice.Client)
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._connection.transport
+
+    @property
+    def is_paused(self) -> bool:
+        return self._connection.is_paused
+
+    @property
+    def is_draining(self) -> bool:
+        return self._connection.is_draining
+
+    def relay_done(self, *, clean: bool, reset: bool) -> None:
+        self._finish(clean=clean, reset=reset)
+
+    # what the service calls
+
+    def application_over(self, failed: bool) -> None:
+        """The application returned or raised. An answer that it still owes is made up for."""
+        if self._is_over or self._relay is not None:
+            return
+        transport = self._connection.transport
+        if transport is None:
+            return
+        self.keep_alive = False
+        if not self._started:
+            transport.write(APPLICATION_FAILED.render(head_only=self.method == b"HEAD"))
+            self._finish(clean=True, reset=False)
+        else:
+            self._finish(clean=False, reset=not self._chunked)
+
+    def _finish(self, *, clean: bool, reset: bool) -> None:
+        self._is_over = True
+        _set(self._gone)
+        self.body = b""
+        self._connection.request_done(self, clean=clean, reset=reset)
+
+
+def _set(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
