@@ -1,6 +1,6 @@
 """Client of the daemon's local socket: one typed method per call of `core/api.py`."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -82,7 +82,7 @@ class DaemonClient:
         async for line in self._progress("/v1/weights/fetch", msgspec.json.encode(WeightsRequest(source=source))):
             yield line
 
-    async def routes(self) -> AsyncIterator[RouteTable]:
+    async def routes(self) -> AsyncGenerator[RouteTable, None]:
         """The route table now and after every change; ends when the daemon goes away."""
         async with self._stream("GET", "/v1/routes", b"") as stream:
             async for line in stream.lines():
