@@ -63,7 +63,7 @@ def _source(wish: Wish, preset: Preset | None, engine: str) -> str:
         parse_source(wish.source)
         return wish.source
     path = os.path.abspath(Path(wish.source).expanduser())  # without the .. that a config may not have
-    if os.path.exists(path) or "/" in wish.source or wish.source.lower().endswith(".gguf"):
+    if wish.source and (os.path.exists(path) or "/" in wish.source or wish.source.lower().endswith(".gguf")):
         parse_source(path)
         return path
     near = difflib.get_close_matches(wish.source, load_presets(), n=1)

@@ -1,0 +1,73 @@
+"""How state reads in a terminal."""
+
+import json
+import shlex
+from datetime import UTC, datetime
+
+import pytest
+
+from cli.views import age, base_url, curl_line, mebibytes, reason, runtime_details
+from core.api import RuntimeStatus
+
+NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("since", "shown"),
+    [
+        ("2026-01-02T11:59:58Z", "2 s"),
+        ("2026-01-02T11:30:00Z", "30 min"),
+        ("2026-01-02T11:30:00+00:00", "30 min"),
+        ("2026-01-02T10:30:00+01:00", "2 h"),
+        ("2026-01-02T09:00:00", "3 h"),
+        ("2025-12-25T09:00:00Z", "8 d"),
+        ("2026-01-02T12:00:09Z", "0 s"),
+        ("", "-"),
+        ("yesterday", "-"),
+    ],
+)
+def test_an_age_is_one_number_with_its_unit(since: str, shown: str) -> None:
+    assert age(since, NOW) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(None, "-"), (0, "0 MiB"), (512, "512 MiB"), (12595, "12.3 GiB")])
+def test_unknown_memory_is_a_dash_and_never_zero(value: int | None, shown: str) -> None:
+    assert mebibytes(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+        ("gpu-3", "http://gpu-3:80"),
+    ],
+)
+def test_the_url_is_one_that_this_machine_reaches(host: str, url: str) -> None:
+    assert base_url(host, 80) == url
+
+
+@pytest.mark.parametrize("model", ["m", "org/m:tag", "it's", 'say "x"', "a\\b", "$HOME `id`"])
+def test_the_curl_line_survives_a_shell_whatever_the_model_is_called(model: str) -> None:
+    words = shlex.split(curl_line("http://h:1", model, with_key=True))
+
+    assert words[:2] == ["curl", "http://h:1/v1/chat/completions"]
+    assert "Authorization: Bearer $LLMGW_KEY" in words
+    assert json.loads(words[-1])["model"] == model
+
+
+def test_the_reason_says_what_keeps_a_runtime_where_it_is() -> None:
+    runtime = RuntimeStatus(id="q", state="stopped", reason="stopped by an operator", hold=True, restarts=2)
+
+    assert reason(runtime) == "stopped by an operator; held: only runtime-start brings it back; restarted 2 x"
+
+
+def test_a_failed_runtime_shows_the_engines_last_lines() -> None:
+    runtime = RuntimeStatus(id="q", state="failed", reason="exited with 1", log=["loading", "out of memory"])
+
+    lines = runtime_details(runtime, NOW)
+
+    assert lines[0] == "q"
+    assert lines[-2:] == ["    loading", "    out of memory"]
