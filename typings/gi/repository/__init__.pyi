@@ -1,0 +1,2 @@
+from . import Gio as Gio
+from . import GLib as GLib

@@ -1,0 +1,173 @@
+"""`UnitBackend` over systemd: orders and states over the system bus, files in its directory, logs from its journal.
+
+`run` keeps the connection; whatever is asked while there is none fails with `BackendLost` at once, and what systemd
+runs goes on running. Status changes come as signals that only say *that* a unit changed; what it is then is read, so
+a listener never sees an old state last.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from core.paths import Layout
+from core.tasks import Backoff
+from units.backend import ActiveState, BackendLost, UnitFileChange, UnitJobFailed, UnitStatus
+from units.changes import ChangeFeed, ChangeListener
+from units.names import ENGINE_PREFIX, GATE_PREFIX, is_generated
+from units.systemd.bus import SYSTEM_BUS, Bus, BusCallFailed
+from units.systemd.files import read_unit_files, write_unit_files
+from units.systemd.journal import follow_journal, read_journal
+from units.systemd.manager import Manager
+from units.systemd.status import parse_seconds, parse_status
+
+CONNECT_TIMEOUT_S = 10.0
+JOB_MARGIN_S = 30.0
+LONGEST_STEP_S = 3600.0
+"""What an infinite timeout of a unit counts as."""
+
+
+class SystemdBackend:
+    """See `units.backend.UnitBackend`."""
+
+    name = "systemd"
+
+    def __init__(self, units: Path, *, bus_address: str = SYSTEM_BUS) -> None:
+        self._units = units
+        self._bus_address = bus_address
+        self._feed = ChangeFeed()
+        self._ready = asyncio.Event()
+        self._reloading = asyncio.Lock()
+        self._connected: Manager | None = None
+
+    @classmethod
+    def from_layout(cls, layout: Layout) -> "SystemdBackend":
+        return cls(layout.units)
+
+    async def run(self) -> None:
+        bus = Bus(self._bus_address)
+        manager = Manager(bus, lambda name: self._feed.announce([name]))
+        backoff = Backoff(0.1, 5.0)
+        try:
+            while True:
+                try:
+                    await manager.connect(timeout_s=CONNECT_TIMEOUT_S)
+                    await self._announce_all(manager)
+                except (BackendLost, BusCallFailed):
+                    await asyncio.sleep(backoff.next_s())
+                    continue
+                self._connected = manager
+                self._ready.set()
+                backoff.reset()
+                await manager.wait_closed()
+                self._disconnect()
+        finally:
+            self._disconnect()
+            await asyncio.shield(bus.close())
+
+    async def wait_ready(self) -> None:
+        await self._ready.wait()
+
+    async def read_files(self) -> dict[str, str]:
+        return read_unit_files(self._units)
+
+    async def apply_files(self, changes: Sequence[UnitFileChange]) -> None:
+        if not changes:
+            return
+        async with self._reloading:  # a reload that began before our last write would not see it
+            write_unit_files(self._units, changes)
+            await self._manager.Reload()
+        for change in changes:
+            if change.text is None:
+                await self._manager.ResetFailedUnit(change.name)  # else systemd remembers the failed unit for ever
+        self._feed.announce(change.name for change in changes)
+
+    async def read_status(self, name: str) -> UnitStatus:
+        return parse_status(name, await self._manager.read_properties(name))
+
+    async def start(self, name: str) -> None:
+        timeout_s = await self._job_timeout_s(name)
+        try:
+            result = await self._manager.StartUnit(name, timeout_s=timeout_s)
+        except BusCallFailed as error:
+            raise UnitJobFailed(error.message, hint=f"systemctl status {name}") from error
+        await self._check_job(name, "start", result)
+
+    async def stop(self, name: str) -> None:
+        result = await self._manager.StopUnit(name, timeout_s=await self._job_timeout_s(name))
+        await self._check_job(name, "stop", result)
+        status = await self.read_status(name)
+        if status.active_state in (ActiveState.INACTIVE, ActiveState.FAILED):
+            await self._check_empty(name)
+
+    async def restart(self, name: str) -> None:
+        timeout_s = await self._job_timeout_s(name)
+        try:
+            result = await self._manager.RestartUnit(name, timeout_s=timeout_s)
+        except BusCallFailed as error:
+            raise UnitJobFailed(error.message, hint=f"systemctl status {name}") from error
+        await self._check_job(name, "restart", result)
+
+    async def kill(self, name: str, signal: int) -> None:
+        await self._manager.KillUnit(name, signal)
+
+    async def reset_failed(self, name: str) -> None:
+        await self._manager.ResetFailedUnit(name)
+
+    def changes(self) -> AsyncIterator[UnitStatus]:
+        return self._read_changes(self._feed.listen())
+
+    async def read_log(self, name: str, lines: int) -> list[str]:
+        return await read_journal(name, lines)
+
+    def follow_log(self, name: str, lines: int) -> AsyncIterator[str]:
+        return follow_journal(name, lines)
+
+    async def read_pids(self, name: str) -> list[int]:
+        return await self._manager.GetUnitProcesses(name)
+
+    @property
+    def _manager(self) -> Manager:
+        if self._connected is None:
+            raise BackendLost("there is no connection to systemd over the system bus", hint="systemctl status dbus")
+        return self._connected
+
+    def _disconnect(self) -> None:
+        self._connected = None
+        self._ready.clear()
+
+    async def _announce_all(self, manager: Manager) -> None:
+        """After a (re)connect: whatever happened meanwhile was not told."""
+        known = await manager.ListUnitsByPatterns([f"{ENGINE_PREFIX}*", f"{GATE_PREFIX}*"])
+        self._feed.announce({*filter(is_generated, known), *read_unit_files(self._units)})
+
+    async def _read_changes(self, listener: ChangeListener) -> AsyncIterator[UnitStatus]:
+        while True:
+            name = await listener.next_name()
+            await self._ready.wait()
+            try:
+                status = await self.read_status(name)
+            except BackendLost:
+                continue  # the reconnect announces every unit again
+            yield status
+
+    async def _job_timeout_s(self, name: str) -> float:
+        """How long a job may take by the unit's own limits: stop (TERM, KILL, and what follows), wait, start."""
+        properties = await self._manager.read_properties(name)
+        start_s = parse_seconds(properties, "TimeoutStartUSec", at_most_s=LONGEST_STEP_S)
+        stop_s = parse_seconds(properties, "TimeoutStopUSec", at_most_s=LONGEST_STEP_S)
+        delay_s = parse_seconds(properties, "RestartUSec", at_most_s=LONGEST_STEP_S)
+        return start_s + 3 * stop_s + delay_s + JOB_MARGIN_S
+
+    async def _check_job(self, name: str, order: str, result: str) -> None:
+        if result == "done":
+            return
+        status = await self.read_status(name)
+        raise UnitJobFailed(
+            f"systemd could not {order} {name}: its job ended as {result}, the unit is {status.active_state} "
+            f"({status.sub_state}), result {status.result}, exit status {status.exec_main_status}",
+            hint=f"journalctl -u {name}",
+        )
+
+    async def _check_empty(self, name: str) -> None:
+        if pids := await self.read_pids(name):
+            raise UnitJobFailed(f"{name} is stopped, but processes of it are left and cannot be killed: {pids}")

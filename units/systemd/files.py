@@ -1,0 +1,58 @@
+"""Our unit files in systemd's directory: read, written and removed, one by one and atomically.
+
+Only names that we generate are touched, and only plain files: a symlink of that name (a mask, somebody's alias) is
+neither followed nor read, and writing replaces it.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.errors import BugError
+from core.files import ensure_directory, storage_error, sync_directory, write_atomic
+from units.backend import UnitFileChange
+from units.names import is_generated
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+
+
+def read_unit_files(directory: Path) -> dict[str, str]:
+    """Name -> text of every generated unit file. Bytes that are no text come as U+FFFD: the record then says no."""
+    files: dict[str, str] = {}
+    try:
+        names = sorted(entry.name for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise storage_error(directory, error) from error
+    for name in filter(is_generated, names):
+        try:
+            with (directory / name).open("rb") as file:
+                files[name] = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            continue  # removed since
+        except OSError as error:
+            raise storage_error(directory / name, error) from error
+    return files
+
+
+def write_unit_files(directory: Path, changes: Sequence[UnitFileChange]) -> None:
+    """Write and remove, in order. Raises: StorageError at the first that fails; trying all again is safe."""
+    for change in changes:
+        if not is_generated(change.name):
+            raise BugError(f"{change.name!r} is not the name of a generated unit", code="foreign_unit_name")
+    ensure_directory(directory)
+    for change in changes:
+        path = directory / change.name
+        if change.text is not None:
+            write_atomic(path, change.text)
+        else:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from error
