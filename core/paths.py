@@ -92,6 +92,11 @@ class Layout:
         return self.runtime / "daemon.sock"
 
     @property
+    def last_good_config(self) -> Path:
+        """The text of the last config that could be used; what the daemon serves by when the file is broken."""
+        return self.state / "config.last-good"
+
+    @property
     def keys(self) -> Path:
         """One file per runtime with the key that its engine demands; readable by root and the gateway's group."""
         return self.runtime / "keys"

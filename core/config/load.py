@@ -27,6 +27,8 @@ class Loaded:
     references: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     """Key paths that stand in the file; the rest are defaults."""
+    text: bytes = field(default=b"", repr=False, compare=False)
+    """The file as it was read, with its `${NAME}` unreplaced."""
 
 
 class ConfigMissing(NotFoundError):
@@ -40,15 +42,23 @@ def load_config(layout: Layout, environ: Mapping[str, str]) -> Loaded:
 
     Raises: ConfigMissing, ConfigErrors (with every problem).
     """
+    return parse_config(read_config(layout.config), layout.config, config_variables(layout, environ))
+
+
+def read_config(path: Path) -> bytes:
+    """The file's bytes, bounded. Raises: ConfigMissing, ConfigErrors."""
     try:
-        with open(layout.config, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        with open(path, "rb") as file:
+            return file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigMissing(f"{layout.config} does not exist", hint="llmgw init --apply") from None
+        raise ConfigMissing(f"{path} does not exist", hint="llmgw init --apply") from None
     except OSError as error:
-        raise ConfigErrors(str(layout.config), [Problem("", f"cannot be read: {error.strerror}")]) from error
-    variables = {**read_environment_file(layout.environment), **environ}
-    return parse_config(data, layout.config, variables)
+        raise ConfigErrors(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from error
+
+
+def config_variables(layout: Layout, environ: Mapping[str, str]) -> dict[str, str]:
+    """What `${NAME}` can stand for: the environment file's variables, and over them the environment's."""
+    return {**read_environment_file(layout.environment), **environ}
 
 
 def read_environment_file(path: Path) -> dict[str, str]:
@@ -74,7 +84,7 @@ def parse_config(data: bytes, path: Path, variables: Mapping[str, str]) -> Loade
         problems = check(config)
     if problems:
         raise ConfigErrors(str(path), problems)
-    return Loaded(config, path, expansion.references, frozenset(_paths(document, "")))
+    return Loaded(config, path, expansion.references, frozenset(_paths(document, "")), data)
 
 
 def _parse_yaml(data: bytes, path: Path) -> object:

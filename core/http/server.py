@@ -85,6 +85,11 @@ class HttpService:
         finally:
             await self._end()
 
+    def abort(self) -> None:
+        """Close every connection now; what was being answered is cancelled."""
+        for connection in list(self._connections):
+            connection.abort()
+
     @property
     def connection_count(self) -> int:
         return len(self._connections)
@@ -127,8 +132,7 @@ class HttpService:
             stream.application_over(failed)
 
     async def _end(self) -> None:
-        for connection in list(self._connections):
-            connection.abort()
+        self.abort()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""The root daemon: owns this machine's runtimes. Decides what should run, drives units, tells the gateway."""

@@ -1,0 +1,27 @@
+"""`python -m daemon`: the daemon's program. Settings come from the environment (`LLMGW_STATE`, `LLMGW_CONFIG`)."""
+
+import os
+import sys
+
+import uvloop
+
+from core import log as logging
+from core.errors import LlmgwError
+from core.paths import Layout
+from daemon.app import App
+
+
+def main() -> int:
+    """Run until stopped; the exit code of the error otherwise."""
+    logging.configure("llmgw-daemon", os.environ.get("LLMGW_LOG_LEVEL", "info"))
+    try:
+        manager = "embedded" if os.environ.get("LLMGW_STATE") else "systemd"
+        uvloop.run(App(Layout.from_environment(os.environ), os.environ, manager).run())
+    except LlmgwError as error:
+        logging.get_logger("daemon").error("daemon_failed", code=error.code, error=error.message, hint=error.hint)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Composition root of the daemon: builds every part, hands each what it needs, runs them until a signal.
+
+Stopping the daemon never stops an engine: it closes its socket and goes. The next daemon adopts what runs.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from core import log as logging
+from core.api import ReloadResult
+from core.config.load import ConfigMissing, Loaded, config_variables, load_config, parse_config, read_config
+from core.config.problem import ConfigErrors
+from core.errors import ConflictError
+from core.files import StorageError, ensure_directory, lock_file, write_atomic
+from core.http.client import HttpClient
+from core.http.server import HttpService, serve_unix
+from core.notify import Notifier
+from core.paths import Layout
+from daemon.identity import engine_account, gateway_gid, node_name
+from daemon.jobs import Jobs
+from daemon.local_api.app import create_app
+from daemon.node import Node
+from daemon.runtimes.prepare import Preparer, node_facts
+from units.registry import load_backend
+
+_SOCKET_MODE = 0o666
+"""Anybody may connect; `local_api.access` decides what each caller may ask."""
+
+_DRAIN_S = 2.0
+_log = logging.get_logger("daemon")
+
+
+class DaemonRunning(ConflictError):
+    """Another daemon owns this machine's runtimes."""
+
+    code = "daemon_running"
+
+
+class App:
+    """One daemon."""
+
+    def __init__(self, layout: Layout, environ: Mapping[str, str], service_manager: str) -> None:
+        self._layout = layout
+        self._environ = environ
+        self._service_manager = service_manager
+        self._notifier = Notifier.from_environment(environ)
+        self._node: Node | None = None
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT. Raises: LlmgwError when it cannot begin."""
+        ensure_directory(self._layout.runtime, mode=0o755)
+        try:
+            with lock_file(self._layout.runtime / "daemon.lock"):
+                await self._run_locked()
+        except ConflictError as error:
+            if error.code != "locked":
+                raise
+            raise DaemonRunning(f"another daemon uses {self._layout.runtime}", hint="llmgw status") from None
+
+    async def _run_locked(self) -> None:
+        loaded, complaint = self._first_config()
+        logging.set_level(loaded.config.logging.level)
+        backend = load_backend(self._service_manager, self._layout)
+        async with HttpClient() as http:
+            node = self._node = Node(loaded, self._preparer(loaded), backend, http)
+            if complaint is not None:
+                node.refuse_config(complaint)
+            stop = asyncio.Event()
+            self._handle_signals(stop)
+            async with asyncio.TaskGroup() as group:
+                parts = [group.create_task(backend.run())]
+                await backend.wait_ready()
+                adopted = asyncio.Event()
+                parts.append(group.create_task(node.run(adopted)))
+                await adopted.wait()
+                parts.append(group.create_task(self._feed_watchdog()))
+                await self._serve(node, stop)
+                for part in parts:
+                    part.cancel()
+
+    async def _serve(self, node: Node, stop: asyncio.Event) -> None:
+        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        app = create_app(node, Jobs(node.in_background), self._reload, started_at)
+        service = HttpService(app, on_error=lambda event, error: _log.error(event, error=repr(error)))
+        server = await serve_unix(service, self._layout.daemon_socket, mode=_SOCKET_MODE)
+        _log.info("daemon_ready", node=node.preparer.node, runtimes=len(node.controllers), pid=os.getpid())
+        self._notifier.ready(f"{len(node.controllers)} runtimes")
+        await stop.wait()
+        self._notifier.stopping()
+        _log.info("daemon_stopping")
+        server.close()
+        await service.drain(_DRAIN_S)
+
+    def _first_config(self) -> tuple[Loaded, ConfigErrors | ConfigMissing | None]:
+        """The config; where the file cannot be used, the last one that could, beside the reason.
+
+        An operator's typo and a reboot must not take down what served before. Raises: ConfigErrors when there
+        is no earlier config either.
+        """
+        try:
+            loaded = load_config(self._layout, self._environ)
+        except ConfigMissing as error:
+            _log.warning("config_missing", path=self._layout.config)
+            return parse_config(b"", self._layout.config, {}), error
+        except ConfigErrors as error:
+            if not self._layout.last_good_config.exists():
+                raise
+            _log.error("config_refused", error=error.message, instead=self._layout.last_good_config)
+            variables = config_variables(self._layout, self._environ)
+            return parse_config(read_config(self._layout.last_good_config), self._layout.config, variables), error
+        self._keep(loaded)
+        return loaded, None
+
+    def _keep(self, loaded: Loaded) -> None:
+        """Remember a config that can be used. A full disk must not keep a good one from being served."""
+        try:
+            ensure_directory(self._layout.state, mode=0o755)
+            write_atomic(self._layout.last_good_config, loaded.text, mode=0o600)
+        except StorageError as error:
+            _log.warning("config_not_kept", error=error.message)
+
+    def _preparer(self, loaded: Loaded) -> Preparer:
+        return Preparer(
+            config=loaded.config,
+            layout=self._layout,
+            facts=node_facts(),
+            account=engine_account(loaded.config, required=self._service_manager == "systemd"),
+            node=node_name(loaded.config),
+            gateway_gid=gateway_gid(),
+        )
+
+    def _reload(self) -> ReloadResult:
+        node = self._node
+        if node is None:
+            return ReloadResult(changed=False)
+        try:
+            loaded = load_config(self._layout, self._environ)
+        except (ConfigErrors, ConfigMissing) as error:
+            node.refuse_config(error)
+            _log.error("config_refused", error=error.message)
+            raise
+        result = node.use_config(loaded, self._preparer(loaded))
+        self._keep(loaded)
+        logging.set_level(loaded.config.logging.level)
+        _log.info("config_loaded", changed=result.changed, restarted=len(result.restarted), started=len(result.started))
+        return result
+
+    def _handle_signals(self, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_on_signal)
+
+    def _reload_on_signal(self) -> None:
+        self._notifier.reloading()
+        try:
+            self._reload()
+        except (ConfigErrors, ConfigMissing):
+            pass  # told in the log and in `llmgw status`; the old config keeps serving
+        self._notifier.ready()
+
+    async def _feed_watchdog(self) -> None:
+        """Tell the service manager that the loop turns."""
+        if self._notifier.watchdog_s <= 0:
+            return
+        while True:
+            self._notifier.watchdog()
+            await asyncio.sleep(self._notifier.watchdog_s / 3)

@@ -1,0 +1,59 @@
+"""What operators and clients asked of runtimes beyond the config; the rest of what is wanted. Pure.
+
+Kept in memory only: the unit files say the same after a restart of the daemon (a unit without `Hold=` was asked
+for, one with it was stopped by an operator), and a reboot forgets both.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from core.config.schema import Config
+from daemon.reconcile import Wanted
+from daemon.runtimes.spec import spec_hash
+from units.model import UnitRecord
+
+
+@dataclass(slots=True)
+class Intents:
+    """Start requests and holds, by runtime."""
+
+    requested: dict[str, str] = field(default_factory=dict)
+    """Runtime -> who asked for it."""
+    held: set[str] = field(default_factory=set)
+
+    def request(self, runtime_id: str, reason: str) -> None:
+        """Somebody wants it to run."""
+        self.held.discard(runtime_id)
+        self.requested[runtime_id] = reason
+
+    def hold(self, runtime_id: str) -> None:
+        """An operator wants it stopped, whatever the config says."""
+        self.requested.pop(runtime_id, None)
+        self.held.add(runtime_id)
+
+    def recall(self, records: Iterable[UnitRecord]) -> None:
+        """Read the unit files of an earlier daemon."""
+        for record in records:
+            if record.hold:
+                self.held.add(record.runtime_id)
+            else:
+                self.requested.setdefault(record.runtime_id, "it was running")
+
+
+def wanted_of(config: Config, intents: Intents) -> dict[str, Wanted]:
+    """What every runtime of the config should be."""
+    return {runtime_id: _wanted(config, intents, runtime_id) for runtime_id in config.runtimes}
+
+
+def _wanted(config: Config, intents: Intents, runtime_id: str) -> Wanted:
+    runtime = config.runtimes[runtime_id]
+    if not runtime.enabled:
+        return Wanted(run=False, reason="disabled in the config")
+    if runtime_id in intents.held:
+        # Only a runtime that would come back by itself needs the record that it must not.
+        return Wanted(run=False, hold=runtime.keep_warm, reason="stopped by an operator")
+    if runtime_id in intents.requested:
+        return Wanted(run=True, spec_hash=spec_hash(config, runtime_id), reason=intents.requested[runtime_id])
+    if runtime.keep_warm:
+        return Wanted(run=True, spec_hash=spec_hash(config, runtime_id), reason="keep warm")
+    return Wanted(run=False, reason="nobody asked for it")

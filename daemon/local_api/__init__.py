@@ -1,0 +1,1 @@
+"""The daemon's local API on its unix socket: `core/api.py` as a Falcon application."""

@@ -1,0 +1,78 @@
+"""Composes the socket's Falcon application: routes, the check of the caller, and one shape for every error."""
+
+import falcon
+import falcon.asgi
+import msgspec
+
+from core.api import ErrorBody, ErrorReply
+from core.errors import BugError, LlmgwError
+from core.http.asgi import PEER_EXTENSION, AsgiApp, Peer
+from core.log import get_logger
+from daemon.jobs import Jobs
+from daemon.local_api.access import Caller, Gatekeeper, Role, require
+from daemon.local_api.jobs import EngineInstall, WeightsFetch
+from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
+from daemon.local_api.state import Reload, Reloader, Routes, State
+from daemon.node import Node
+
+_log = get_logger("daemon.local_api")
+
+
+def create_app(node: Node, jobs: Jobs, reloader: Reloader, started_at: str) -> AsgiApp:
+    """The application; every resource names the role it needs as `role`."""
+    app = falcon.asgi.App(middleware=[_CallerCheck(Gatekeeper())])
+    app.add_error_handler(LlmgwError, _answer_error)
+    app.add_error_handler(falcon.HTTPError, _answer_http_error)
+    app.add_error_handler(Exception, _answer_bug)
+    app.add_route("/v1/state", State(node, started_at))
+    app.add_route("/v1/routes", Routes(node))
+    app.add_route("/v1/reload", Reload(reloader))
+    app.add_route("/v1/runtimes/{runtime_id}/start", RuntimeStart(node))
+    app.add_route("/v1/runtimes/{runtime_id}/stop", RuntimeStop(node))
+    app.add_route("/v1/runtimes/{runtime_id}/restart", RuntimeRestart(node))
+    app.add_route("/v1/runtimes/{runtime_id}/logs", RuntimeLogs(node))
+    app.add_route("/v1/engines/{engine}/install", EngineInstall(node, jobs))
+    app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
+    return app
+
+
+class _CallerCheck:
+    """Refuses before a responder runs; a resource without a `role` is for administrators only."""
+
+    def __init__(self, gatekeeper: Gatekeeper) -> None:
+        self._gatekeeper = gatekeeper
+
+    async def process_resource(
+        self, req: falcon.asgi.Request, resp: falcon.asgi.Response, resource: object, params: dict[str, str]
+    ) -> None:
+        peer = req.scope.get("extensions", {}).get(PEER_EXTENSION)
+        if not isinstance(peer, Peer):
+            raise BugError("the caller of the daemon's socket is unknown")
+        caller = Caller(peer.pid, peer.uid, peer.gid)
+        needed = getattr(resource, "role", Role.ADMIN)
+        require(self._gatekeeper.role(caller), needed, caller)
+
+
+async def _answer_error(
+    req: falcon.asgi.Request, resp: falcon.asgi.Response, error: LlmgwError, params: dict[str, str]
+) -> None:
+    resp.status = error.http_status
+    resp.content_type = falcon.MEDIA_JSON
+    body = ErrorBody(code=error.code, message=error.message, hint=error.hint)
+    resp.data = msgspec.json.encode(ErrorReply(error=body))
+
+
+async def _answer_http_error(
+    req: falcon.asgi.Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: dict[str, str]
+) -> None:
+    resp.status = error.status
+    resp.content_type = falcon.MEDIA_JSON
+    body = ErrorBody(code="bad_request" if error.status_code < 500 else "internal_error", message=error.title or "")
+    resp.data = msgspec.json.encode(ErrorReply(error=body))
+
+
+async def _answer_bug(
+    req: falcon.asgi.Request, resp: falcon.asgi.Response, error: Exception, params: dict[str, str]
+) -> None:
+    _log.error("request_broke", path=req.path, error=repr(error))
+    await _answer_error(req, resp, BugError(f"{req.method} {req.path}: {error!r}"), params)

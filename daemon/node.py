@@ -1,0 +1,340 @@
+"""This machine's runtimes as a whole: config, intents and controllers, and the loop that reconciles them.
+
+The local API calls the methods here; they change an intent, wake the loop and wait for what comes of it. The loop
+computes `reconcile(wanted, seen)` and applies it. Every change also makes a new version of the route table.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from core.api import ReloadResult, RouteTable
+from core.config.load import Loaded
+from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError
+from core.http.client import HttpClient
+from core.log import get_logger
+from core.runtime import RuntimeState
+from daemon.apply import Applier
+from daemon.intents import Intents, wanted_of
+from daemon.reconcile import Seen, Start, Stop, reconcile
+from daemon.routes import RuntimeView, build_route_table
+from daemon.runtimes.controller import RuntimeController, Surround, is_settled
+from daemon.runtimes.prepare import Preparer
+from daemon.runtimes.spec import start_deadline_s
+from engines.registry import get_adapter
+from units.backend import BackendLost, UnitBackend
+from units.names import engine_unit_name
+from units.record import RecordUnreadable, parse_record
+
+_ADOPT_AT_ONCE = 16
+_RETRY_S = 2.0
+
+
+class RuntimeUnknown(NotFoundError):
+    """No runtime of that id in the config."""
+
+    code = "runtime_unknown"
+
+
+class RuntimeDisabled(ConflictError):
+    """The config says `enabled: false`."""
+
+    code = "runtime_disabled"
+
+
+class RuntimeStartFailed(DependencyError):
+    """The runtime was asked to start and failed."""
+
+    code = "runtime_failed"
+
+
+class StartOverruled(ConflictError):
+    """Somebody stopped the runtime, or took it out of the config, before it ran."""
+
+    code = "runtime_start_overruled"
+
+
+@dataclass(slots=True)
+class ConfigUse:
+    """Which config is in use, and why a newer one is not."""
+
+    loaded: Loaded
+    loaded_at: str
+    error: str = ""
+
+
+class Node:
+    """The runtimes of one machine. One per daemon; lives on its loop."""
+
+    def __init__(self, loaded: Loaded, preparer: Preparer, backend: UnitBackend, http: HttpClient) -> None:
+        self.config_use = ConfigUse(loaded, _now())
+        self.controllers: dict[str, RuntimeController] = {}
+        self.preparer = preparer
+        self.backend = backend
+        self._log = get_logger("daemon.node")
+        self._intents = Intents()
+        self._applier = Applier(backend, self._log)
+        self._wake = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self._epoch = secrets.token_hex(8)
+        self._version = 0
+        self._versions = asyncio.Condition()
+        self._table: RouteTable | None = None
+        self._shared = Surround(
+            backend=backend,
+            http=http,
+            log=get_logger("daemon.runtimes"),
+            spawn=self._spawn,
+            changed=self._changed,
+            stopped_outside=self._intents.hold,
+        )
+
+    # Life of the program
+
+    async def run(self, adopted: asyncio.Event) -> None:
+        """Adopt what runs, set `adopted`, then reconcile until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await self._adopt()
+            group.create_task(self._watch())
+            adopted.set()
+            await self._reconcile_for_ever()
+
+    async def _adopt(self) -> None:
+        """Take over every unit of ours that the service manager knows. A file that we cannot read is left alone."""
+        records = []
+        for name, text in (await self.backend.read_files()).items():
+            try:
+                record = parse_record(text)
+            except RecordUnreadable as error:
+                self._log.warning("unit_not_ours", unit=name, error=error.message)
+                continue
+            if record.kind == "engine" and engine_unit_name(record.runtime_id) == name:
+                records.append(record)
+        self._intents.recall(records)
+        gate = asyncio.Semaphore(_ADOPT_AT_ONCE)
+
+        async def adopt(index: int) -> None:
+            record = records[index]
+            controller = self._controller(record.runtime_id)
+            async with gate:
+                status = await self.backend.read_status(controller.unit_name)
+                runtime = self.config_use.loaded.config.runtimes.get(record.runtime_id)
+                probe = self.preparer.adopt_probe(record.runtime_id, record) if runtime else None
+                deadline_s = start_deadline_s(runtime, 0) if runtime else 0.0
+                await controller.adopt(record, probe, status, deadline_s=deadline_s)
+
+        async with asyncio.TaskGroup() as group:
+            for index in range(len(records)):
+                group.create_task(adopt(index))
+
+    async def _watch(self) -> None:
+        """Hand the service manager's events to the controllers."""
+        by_unit: dict[str, RuntimeController] = {}
+        async for status in self.backend.changes():
+            if status.name not in by_unit:
+                by_unit = {c.unit_name: c for c in self.controllers.values()}
+            if controller := by_unit.get(status.name):
+                controller.on_unit(status)
+
+    async def _reconcile_for_ever(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._pass()
+            except BackendLost as error:
+                self._log.warning("service_manager_lost", error=error.message)
+                await self._pause()
+            except LlmgwError as error:
+                self._log.error("pass_failed", code=error.code, error=error.message)
+                await self._pause()
+            await self._publish()
+            await self._wake.wait()
+
+    async def _pause(self) -> None:
+        """Try again in a while, also when nothing else happens."""
+        asyncio.get_running_loop().call_later(_RETRY_S, self._wake.set)
+
+    async def _pass(self) -> None:
+        config = self.config_use.loaded.config
+        for runtime_id in config.runtimes:
+            self._controller(runtime_id)
+        await self._applier.apply(
+            reconcile(wanted_of(config, self._intents), self._seen()), self.controllers, self.preparer
+        )
+        for runtime_id, controller in list(self.controllers.items()):
+            gone = runtime_id not in config.runtimes and controller.record is None and is_settled(controller)
+            if gone:
+                del self.controllers[runtime_id]
+
+    # What the local API asks
+
+    def controller(self, runtime_id: str) -> RuntimeController:
+        """Raises: RuntimeUnknown."""
+        controller = self.controllers.get(runtime_id)
+        if controller is None or runtime_id not in self.config_use.loaded.config.runtimes:
+            raise RuntimeUnknown(f"there is no runtime {runtime_id}", hint="llmgw runtimes")
+        return controller
+
+    async def start(self, runtime_id: str, reason: str, *, wait: bool) -> RuntimeController:
+        """Ask for it to run; with `wait`, until it does.
+
+        Raises: RuntimeUnknown, RuntimeDisabled, RuntimeStartFailed, StartOverruled.
+        """
+        controller = self.controller(runtime_id)
+        if not self.config_use.loaded.config.runtimes[runtime_id].enabled:
+            raise RuntimeDisabled(f"runtime {runtime_id} is disabled", hint=f"set runtimes.{runtime_id}.enabled")
+        failed = controller.state is RuntimeState.FAILED
+        controller.restart_requested = failed
+        self._intents.request(runtime_id, reason)
+        self._wake.set()
+        if wait:
+            await self._wait_running(controller)
+        return controller
+
+    async def stop(self, runtime_id: str) -> RuntimeController:
+        """Stop it and keep it stopped until an operator starts it."""
+        controller = self.controller(runtime_id)
+        self._intents.hold(runtime_id)
+        controller.restart_requested = False
+        self._wake.set()
+        await controller.wait_until(lambda c: c.state in (RuntimeState.STOPPED, RuntimeState.FAILED))
+        return controller
+
+    async def restart(self, runtime_id: str) -> RuntimeController:
+        """Stop and start it."""
+        controller = self.controller(runtime_id)
+        controller.restart_requested = True
+        self._intents.request(runtime_id, "operator")
+        self._wake.set()
+        await self._wait_running(controller)
+        return controller
+
+    async def _wait_running(self, controller: RuntimeController) -> None:
+        runtime_id = controller.runtime_id
+        await controller.wait_until(lambda c: self._has_come_to_rest(c))
+        if runtime_id in self._intents.held or runtime_id not in self.config_use.loaded.config.runtimes:
+            raise StartOverruled(f"runtime {runtime_id} was stopped while it was starting")
+        if controller.state is RuntimeState.FAILED:
+            cause = controller.error
+            raise RuntimeStartFailed(
+                controller.reason or f"runtime {controller.runtime_id} failed",
+                hint=cause.hint if cause else f"llmgw logs {controller.runtime_id}",
+                code=cause.code if cause else None,
+            )
+
+    def _has_come_to_rest(self, controller: RuntimeController) -> bool:
+        """Whether a wait for `running` is over, one way or the other."""
+        runtime_id = controller.runtime_id
+        if runtime_id in self._intents.held or runtime_id not in self.config_use.loaded.config.runtimes:
+            return True
+        settled = controller.state in (RuntimeState.RUNNING, RuntimeState.FAILED)
+        return settled and not controller.restart_requested
+
+    def use_config(self, loaded: Loaded, preparer: Preparer) -> ReloadResult:
+        """Serve by a new config; what its diff changes is under way when this returns."""
+        before = {i: self._seen_of(c) for i, c in self.controllers.items()}
+        changed = loaded.config != self.config_use.loaded.config
+        self.config_use = ConfigUse(loaded, _now())
+        self.preparer = preparer
+        known = {i: before.get(i, Seen(RuntimeState.STOPPED)) for i in {*before, *loaded.config.runtimes}}
+        wanted = wanted_of(loaded.config, self._intents)
+        actions = reconcile(wanted, known)
+        stops = [a.runtime_id for a in actions if isinstance(a, Stop)]
+        self._wake.set()
+        return ReloadResult(
+            changed=changed,
+            started=[a.runtime_id for a in actions if isinstance(a, Start)],
+            restarted=[i for i in stops if i in wanted and wanted[i].run],
+            stopped=[i for i in stops if i not in wanted or not wanted[i].run],
+        )
+
+    def refuse_config(self, error: ConfigError | NotFoundError) -> None:
+        """The file on disk cannot be used; say so until it can."""
+        self.config_use.error = error.message
+
+    def retry_missing(self) -> None:
+        """Something was installed: runtimes that failed for want of it may start now."""
+        for controller in self.controllers.values():
+            if controller.error is not None and controller.error.code in ("engine_build_missing", "weights_missing"):
+                controller.restart_requested = True
+        self._wake.set()
+
+    def in_background(self, job: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run something that must outlive the request that asked for it."""
+        return self._spawn(job)
+
+    # The route table
+
+    async def route_tables(self) -> AsyncIterator[RouteTable]:
+        """The table now, and each newer one as it is made; a slow reader skips versions, never the last."""
+        seen: RouteTable | None = None
+        while True:
+            async with self._versions:
+                while self._table is seen:
+                    await self._versions.wait()
+                table = self._table
+            seen = table
+            if table is not None:
+                yield table
+
+    async def _publish(self) -> None:
+        table = build_route_table(
+            self.config_use.loaded.config,
+            self._views(),
+            node=self.preparer.node,
+            epoch=self._epoch,
+            version=self._version,
+        )
+        if self._table is not None and table == self._table:
+            return
+        self._version += 1
+        async with self._versions:
+            self._table = msgspec.structs.replace(table, version=self._version)
+            self._versions.notify_all()
+
+    def _views(self) -> Mapping[str, RuntimeView]:
+        runtimes = self.config_use.loaded.config.runtimes
+        views: dict[str, RuntimeView] = {}
+        for runtime_id, controller in self.controllers.items():
+            if runtime_id not in runtimes:
+                continue
+            adapter = get_adapter(runtimes[runtime_id].engine)
+            key_file = str(self.preparer.key_path(runtime_id)) if adapter.demands_key else ""
+            views[runtime_id] = RuntimeView(controller.state, controller.reason, controller.port, key_file, adapter)
+        return views
+
+    # Small things
+
+    def _controller(self, runtime_id: str) -> RuntimeController:
+        if runtime_id not in self.controllers:
+            self.controllers[runtime_id] = RuntimeController(runtime_id, engine_unit_name(runtime_id), self._shared)
+        return self.controllers[runtime_id]
+
+    def _seen(self) -> dict[str, Seen]:
+        return {runtime_id: self._seen_of(controller) for runtime_id, controller in self.controllers.items()}
+
+    def _seen_of(self, controller: RuntimeController) -> Seen:
+        return Seen(
+            state=controller.state,
+            has_unit=controller.record is not None,
+            unit_hold=bool(controller.record and controller.record.hold),
+            spec_hash=controller.attempted_hash,
+            restart=controller.restart_requested,
+        )
+
+    def _changed(self) -> None:
+        self._wake.set()
+
+    def _spawn(self, job: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        if self._group is None:
+            raise DependencyError("the node does not run yet")
+        return self._group.create_task(job)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,101 @@
+"""What to change on this node: wanted against seen -> actions. Pure.
+
+Every pass computes the whole list again from what is true now, so whatever broke off half-way is finished by the
+next pass. `--dry-run` is this same computation, printed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.runtime import RuntimeState
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one runtime should be."""
+
+    run: bool
+    spec_hash: str = ""
+    hold: bool = False
+    """An operator stopped it: the unit file stays as the record of that."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one runtime is."""
+
+    state: RuntimeState
+    has_unit: bool = False
+    unit_hold: bool = False
+    spec_hash: str = ""
+    """Of the unit on disk, or of the attempt that failed."""
+    restart: bool = False
+    """Somebody asked for a restart that has not happened yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    runtime_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the unit. `hold` is written into its file first, so that a daemon that dies half-way does not undo it."""
+
+    runtime_id: str
+    reason: str
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take the unit file of a stopped runtime away."""
+
+    runtime_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Write into the unit file of a stopped runtime that only an operator may start it."""
+
+    runtime_id: str
+
+
+Action = Start | Stop | Remove | Hold
+
+_UP = frozenset({RuntimeState.QUEUED, RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING})
+_ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
+
+
+def reconcile(wanted: Mapping[str, Wanted], seen: Mapping[str, Seen]) -> list[Action]:
+    """The next actions, in the order of ids; at most one for each runtime."""
+    actions = (
+        _next(runtime_id, wanted.get(runtime_id, Wanted(run=False, reason="not in the config")), seen[runtime_id])
+        for runtime_id in sorted(seen)
+    )
+    return [action for action in actions if action is not None]
+
+
+def _next(runtime_id: str, want: Wanted, seen: Seen) -> Action | None:
+    if seen.state in _ENDING:
+        return None
+    if want.run:
+        return _towards_running(runtime_id, want, seen)
+    if seen.state in _UP or (seen.state is RuntimeState.FAILED and want.hold):
+        return Stop(runtime_id, want.reason, hold=True)
+    if not seen.has_unit or seen.unit_hold is want.hold is True:
+        return None
+    return Hold(runtime_id) if want.hold else Remove(runtime_id)
+
+
+def _towards_running(runtime_id: str, want: Wanted, seen: Seen) -> Action | None:
+    changed = seen.spec_hash != want.spec_hash
+    if seen.state in _UP:
+        if seen.restart:
+            return Stop(runtime_id, "restart requested", hold=False)
+        return Stop(runtime_id, "its settings changed", hold=False) if changed else None
+    if seen.state is RuntimeState.FAILED and not seen.restart and not changed:
+        return None  # it is not retried by itself: an operator, or a changed setting, does
+    return Start(runtime_id, want.reason)

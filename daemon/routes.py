@@ -1,0 +1,75 @@
+"""The gateway's route table, from the config and the states of the runtimes. Pure."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from core.api import ApiKey, RouteModel, RouteTable, RouteTarget, SecurityPolicy
+from core.config.schema import Config, Model
+from core.runtime import RuntimeState
+from engines.adapter import EngineAdapter
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeView:
+    """What the table needs to know of one runtime."""
+
+    state: RuntimeState
+    reason: str
+    port: int
+    key_file: str
+    adapter: EngineAdapter
+
+
+def build_route_table(
+    config: Config, views: Mapping[str, RuntimeView], *, node: str, epoch: str, version: int
+) -> RouteTable:
+    """Every model whose runtime is known, with where it can be asked and why not."""
+    aliases: dict[str, list[str]] = {}
+    for alias, target in config.aliases.items():
+        aliases.setdefault(target, []).append(alias)
+    return RouteTable(
+        version=version,
+        epoch=epoch,
+        node=node,
+        models=[
+            _model(config, model, aliases.get(model.id, []), views[model.runtime], node)
+            for model in config.models
+            if model.runtime in views
+        ],
+        keys=[*_keys(config.security.api_keys, "inference"), *_keys(config.security.admin_api_keys, "admin")],
+        security=SecurityPolicy(
+            bind_host=config.server.host,
+            allow_missing_auth=config.security.allow_missing_auth,
+            allow_remote_admin=config.security.allow_remote_admin,
+        ),
+    )
+
+
+def _model(config: Config, model: Model, aliases: list[str], view: RuntimeView, node: str) -> RouteModel:
+    runtime = config.runtimes[model.runtime]
+    target = RouteTarget(
+        id=f"{node}/{model.runtime}",
+        runtime=model.runtime,
+        host="127.0.0.1",
+        port=view.port,
+        ready=view.state is RuntimeState.RUNNING and view.port > 0,
+        state=view.state.value,
+        reason=view.reason,
+        key_file=view.key_file,
+        upstream_model=model.upstream_model,
+        routes=sorted(view.adapter.routes),
+        max_concurrency=runtime.max_concurrency,
+    )
+    return RouteModel(
+        id=model.id,
+        kind=model.kind,
+        advertise=model.advertise and runtime.enabled,
+        aliases=aliases,
+        context_window=model.context_window,
+        targets=[target],
+    )
+
+
+def _keys(keys: Iterable[str], scope: str) -> list[ApiKey]:
+    return [ApiKey(sha256=hashlib.sha256(key.encode()).hexdigest(), scope=scope) for key in keys if key]

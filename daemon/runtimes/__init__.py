@@ -1,0 +1,1 @@
+"""One runtime's life: what it should be, the unit that it becomes, and its states."""

@@ -1,0 +1,321 @@
+"""One runtime's life on this node: its state, and the one job that changes it.
+
+The controller carries out a start or a stop through the service manager, and follows what the unit does by
+itself: a crash and its restart, the start limit, a stop by `systemctl`. It never decides whether the runtime
+should run; `daemon/reconcile.py` does. All changes of state go through `_move`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from core.errors import BugError, DependencyError, LlmgwError, TimedOutError
+from core.http.client import HttpClient
+from core.log import EventLogger
+from core.runtime import RuntimeState, check_transition
+from daemon.runtimes.health import Answer, Probe
+from daemon.runtimes.prepare import Prepared
+from units.backend import ActiveState, UnitBackend, UnitStatus
+from units.model import UnitRecord
+
+_PROBE_FIRST_S = 0.02
+_PROBE_MAX_S = 1.0
+_LOG_LINES = 20
+_DOWN = frozenset({ActiveState.FAILED, ActiveState.INACTIVE})
+
+
+class EngineExited(DependencyError):
+    """The engine ended while it was loading."""
+
+    code = "engine_exited"
+
+
+class EngineFailed(DependencyError):
+    """The engine answers, and says that it is broken."""
+
+    code = "engine_unhealthy"
+
+
+class StartTimedOut(TimedOutError):
+    """The engine did not serve within its deadline."""
+
+    code = "runtime_start_timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Surround:
+    """What every controller of a node shares."""
+
+    backend: UnitBackend
+    http: HttpClient
+    log: EventLogger
+    spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+    """Starts a job in the node's task group, its owner."""
+    changed: Callable[[], None]
+    """Called after every change that others may want to see."""
+    stopped_outside: Callable[[str], None]
+    """Somebody stopped the unit with the service manager's own tools."""
+
+
+class RuntimeController:
+    """See the module. Not thread-safe; lives on the daemon's loop."""
+
+    def __init__(self, runtime_id: str, unit_name: str, shared: Surround) -> None:
+        self.runtime_id = runtime_id
+        self.unit_name = unit_name
+        self.state = RuntimeState.STOPPED
+        self.reason = ""
+        self.since = _now()
+        self.record: UnitRecord | None = None
+        """Of the unit file on disk; None: there is none."""
+        self.probe: Probe | None = None
+        self.status: UnitStatus | None = None
+        self.error: LlmgwError | None = None
+        self.last_log: list[str] = []
+        self.attempted_hash = ""
+        self.deadline_s = 0.0
+        self.restart_requested = False
+        self._shared = shared
+        self._log = shared.log.bind(runtime=runtime_id)
+        self._job: asyncio.Task[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._nudge = asyncio.Event()
+        """Set by every unit event, so that a wait for health looks again at once."""
+
+    # What others ask
+
+    @property
+    def port(self) -> int:
+        return self.record.ports[0] if self.record and self.record.ports else 0
+
+    async def wait_until(self, done: Callable[["RuntimeController"], bool]) -> None:
+        """Return once `done(self)` holds; it is asked again after every change."""
+        while not done(self):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    # What the applier orders
+
+    def begin_start(self, prepared: Prepared) -> None:
+        """The unit file is written; start it and wait until it serves."""
+        self.record, self.probe, self.deadline_s = prepared.record, prepared.probe, prepared.deadline_s
+        self.status, self.error, self.last_log = None, None, []
+        self.attempted_hash, self.restart_requested = prepared.record.spec_hash, False
+        self._move(RuntimeState.STARTING, "loading")
+        self._run(self._start())
+
+    def begin_stop(self, reason: str) -> None:
+        """Stop the unit, whatever else is going on."""
+        self._cancel_job()
+        self._move(RuntimeState.STOPPING, reason)
+        self._run(self._stop(reason))
+
+    def fail(self, error: LlmgwError, attempted_hash: str) -> None:
+        """It could not even be prepared."""
+        self.attempted_hash, self.restart_requested = attempted_hash, False
+        self._fail(error)
+
+    def unit_held(self) -> None:
+        """Its file says now that only an operator may start it."""
+        if self.record is not None:
+            self.record = replace(self.record, hold=True)
+
+    def unit_removed(self) -> None:
+        """Its file is gone from disk."""
+        self.record = None
+        self._announce()
+
+    async def adopt(self, record: UnitRecord, probe: Probe | None, status: UnitStatus, *, deadline_s: float) -> None:
+        """Take over a unit that was there before this daemon: the first state is what is seen, not a change."""
+        self.record, self.probe, self.status, self.attempted_hash = record, probe, status, record.spec_hash
+        self.deadline_s = deadline_s
+        if status.active_state is ActiveState.FAILED:
+            self.state, self.reason = RuntimeState.FAILED, _end_of(status)
+            self.last_log = await self._read_log()
+        elif status.active_state is ActiveState.INACTIVE:
+            self.state, self.reason = RuntimeState.STOPPED, "stopped by an operator" if record.hold else ""
+        elif probe is None:
+            self.state, self.reason = RuntimeState.RUNNING, "adopted"
+        else:
+            answer = await probe.ask(self._shared.http)
+            # Silent means busy: an engine that was running keeps its place until it is seen to fail.
+            if status.active_state is ActiveState.ACTIVE and answer in (Answer.READY, Answer.SILENT):
+                self.state, self.reason = RuntimeState.RUNNING, "adopted"
+            else:
+                self.state, self.reason = RuntimeState.STARTING, "adopted while loading"
+                self._run(self._recover())
+        self._log.info("runtime_adopted", state=self.state, pid=status.main_pid, port=self.port)
+
+    def on_unit(self, status: UnitStatus) -> None:
+        """The service manager reported a change."""
+        before, self.status = self.status, status
+        self._nudge.set()
+        if self.state is RuntimeState.RUNNING and (
+            status.active_state is not ActiveState.ACTIVE
+            or (before is not None and before.invocation_id != status.invocation_id)
+        ):
+            self._run(self._examine())
+        self._announce()
+
+    # Jobs
+
+    async def _start(self) -> None:
+        try:
+            await self._shared.backend.reset_failed(self.unit_name)
+            await self._shared.backend.start(self.unit_name)
+            await self._wait_serving(restarts_allowed=False)
+        except LlmgwError as error:
+            await self._give_up(error)
+        else:
+            self._move(RuntimeState.RUNNING, "")
+
+    async def _recover(self) -> None:
+        """The service manager restarts a crashed engine; wait until it serves again or is given up."""
+        try:
+            await self._wait_serving(restarts_allowed=True)
+        except LlmgwError as error:
+            await self._give_up(error)
+        else:
+            self._move(RuntimeState.RUNNING, "")
+
+    async def _stop(self, reason: str) -> None:
+        try:
+            await self._shared.backend.stop(self.unit_name)
+        except LlmgwError as error:
+            self._fail(error)
+        else:
+            self._move(RuntimeState.STOPPED, reason)
+
+    async def _give_up(self, error: LlmgwError) -> None:
+        self.last_log = await self._read_log()
+        try:
+            await self._shared.backend.stop(self.unit_name)
+        except LlmgwError as second:
+            self._log.error("unit_not_stopped", code=second.code, error=second.message)
+        self._fail(error)
+
+    async def _wait_serving(self, *, restarts_allowed: bool) -> None:
+        pause_s = _PROBE_FIRST_S
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                while True:
+                    await self._check_alive(restarts_allowed)
+                    if await self._serves():
+                        return
+                    self._nudge.clear()
+                    try:
+                        async with asyncio.timeout(pause_s):
+                            await self._nudge.wait()
+                    except TimeoutError:
+                        pause_s = min(_PROBE_MAX_S, pause_s * 1.5)
+        except TimeoutError:
+            raise StartTimedOut(
+                f"runtime {self.runtime_id} did not serve within {self.deadline_s:g} s",
+                hint=f"runtimes.{self.runtime_id}.startupTimeoutMs, or llmgw logs {self.runtime_id}",
+            ) from None
+
+    async def _serves(self) -> bool:
+        if self.probe is None:
+            return True
+        answer = await self.probe.ask(self._shared.http)
+        if answer is Answer.FAILED:
+            raise EngineFailed(f"the engine of {self.runtime_id} answers that it is broken")
+        return answer is Answer.READY
+
+    async def _check_alive(self, restarts_allowed: bool) -> None:
+        """Raise when the unit's process has ended (for good, where restarts are allowed).
+
+        An event may tell of the life before this one, so an end is believed only when the manager repeats it.
+        """
+        if self.status is None or not _has_ended(self.status, restarts_allowed):
+            return
+        self.status = await self._shared.backend.read_status(self.unit_name)
+        if _has_ended(self.status, restarts_allowed):
+            raise EngineExited(
+                f"the engine of {self.runtime_id} {_end_of(self.status)}", hint=f"llmgw logs {self.runtime_id}"
+            )
+
+    async def _examine(self) -> None:
+        """A running unit changed by itself: look what became of it."""
+        status = self.status = await self._shared.backend.read_status(self.unit_name)
+        if status.active_state is ActiveState.FAILED:
+            await self._give_up(EngineExited(f"the engine of {self.runtime_id} {_end_of(status)}"))
+        elif status.active_state is ActiveState.INACTIVE:
+            self._move(RuntimeState.STOPPED, "its unit was stopped outside llmgw")
+            self._shared.stopped_outside(self.runtime_id)
+        else:
+            self._move(RuntimeState.STARTING, f"the engine {_end_of(status)}; it is started again")
+            await self._recover()
+
+    # Small things
+
+    def _run(self, job: Coroutine[None, None, None]) -> None:
+        self._cancel_job()
+        self._job = self._shared.spawn(self._guarded(job))
+
+    async def _guarded(self, job: Coroutine[None, None, None]) -> None:
+        """One runtime's bug or a lost service manager must end neither the daemon nor the other runtimes."""
+        try:
+            await job
+        except LlmgwError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - the boundary of one job
+            self._log.error("runtime_job_broke", error=repr(error))
+            self._fail(BugError(f"runtime {self.runtime_id}: {error!r}"))
+
+    def _cancel_job(self) -> None:
+        if self._job is not None and self._job is not asyncio.current_task():
+            self._job.cancel()
+        self._job = None
+
+    def _fail(self, error: LlmgwError) -> None:
+        self.error = error
+        self._log.warning("runtime_failed", code=error.code, error=error.message)
+        self._move(RuntimeState.FAILED, error.message)
+
+    def _move(self, state: RuntimeState, reason: str) -> None:
+        if state is not self.state:
+            check_transition(self.state, state)
+            self._log.info("runtime_state", state=state, before=self.state, reason=reason)
+            self.since = _now()
+        self.state, self.reason = state, reason
+        self._announce()
+
+    def _announce(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._shared.changed()
+
+    async def _read_log(self) -> list[str]:
+        try:
+            return await self._shared.backend.read_log(self.unit_name, _LOG_LINES)
+        except LlmgwError:
+            return []  # the failure itself is told; its log is an extra
+
+
+def _has_ended(status: UnitStatus, restarts_allowed: bool) -> bool:
+    return status.active_state in _DOWN or (status.sub_state == "auto-restart" and not restarts_allowed)
+
+
+def _end_of(status: UnitStatus) -> str:
+    """How a unit's process ended, in an operator's words."""
+    if status.result == "exit-code":
+        return f"exited with status {status.exec_main_status}"
+    if status.result == "signal":
+        return f"was ended by signal {status.exec_main_status}"
+    if status.result == "success":
+        return "exited"
+    return f"ended: {status.result}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def is_settled(controller: RuntimeController) -> bool:
+    """Whether nothing is under way: running, stopped or failed."""
+    return controller.state in (RuntimeState.RUNNING, RuntimeState.STOPPED, RuntimeState.FAILED)

@@ -1,0 +1,178 @@
+"""Everything that must be there before a unit can start: build, weights, home, key, port. Then the unit's text.
+
+This is the only place where a runtime's spec meets the disk. It fails before anything was started, with what is
+missing and the command that brings it.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from core.config.schema import Config, Runtime
+from core.errors import ConfigError, NotFoundError
+from core.files import ensure_directory, write_atomic
+from core.paths import Layout
+from core.runtime import Authority
+from daemon.runtimes.health import Probe
+from daemon.runtimes.ports import choose_port
+from daemon.runtimes.spec import engine_spec, spec_hash, start_deadline_s
+from daemon.runtimes.unit import Account, Surroundings, build_unit
+from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, NodeFacts
+from engines.install import find_build
+from engines.policy import check_args, check_env
+from engines.registry import get_adapter
+from engines.weights import resolve as resolve_weights
+from units.model import UnitRecord
+from units.names import engine_unit_name
+from units.render import render_unit
+
+
+class BuildMissing(NotFoundError):
+    """The engine is not installed."""
+
+    code = "engine_build_missing"
+
+
+class WeightsMissing(NotFoundError):
+    """The model's weights are not on this machine."""
+
+    code = "weights_missing"
+
+
+class SpecRefused(ConfigError):
+    """The engine's adapter or the argument policy refuses the runtime's settings."""
+
+    code = "runtime_spec_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A runtime that can be started now."""
+
+    unit_name: str
+    unit_text: str
+    record: UnitRecord
+    probe: Probe
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """Prepares runtimes of one config on one machine."""
+
+    config: Config
+    layout: Layout
+    facts: NodeFacts
+    account: Account
+    node: str
+    gateway_gid: int = -1
+
+    def prepare(
+        self, runtime_id: str, *, previous_port: int | None, taken: Collection[int], is_free: Callable[[int], bool]
+    ) -> Prepared:
+        """Make home and key, choose a port, render the unit. Raises: LlmgwError of many kinds, each with its remedy."""
+        runtime = self.config.runtimes[runtime_id]
+        adapter = get_adapter(runtime.engine)
+        build, weights = self._build(adapter, runtime), self._weights(adapter, runtime)
+        port = choose_port(
+            fixed=runtime.port, previous=previous_port, span=self.config.ports.backends, taken=taken, is_free=is_free
+        )
+        home = self.layout.homes / slug(runtime_id)
+        spec = engine_spec(self.config, runtime_id, port=port, weights=weights, home=home)
+        self._judge(adapter, spec)
+        command = adapter.build_command(spec, build, self.facts)
+        ensure_directory(self.layout.homes, mode=0o755)
+        ensure_directory(home, mode=0o700, uid=self.account.uid, gid=self.account.gid)
+        key_path = self._key(runtime_id) if adapter.demands_key else None
+        deadline_s = start_deadline_s(runtime, weights.stat().st_size if weights is not None else 0)
+        record = UnitRecord(
+            runtime_id=runtime_id,
+            engine=runtime.engine,
+            build=build.name if build else "",
+            spec_hash=spec_hash(self.config, runtime_id),
+            ports=(port,),
+            authority=Authority(owner=self.node),
+            since=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        unit = build_unit(spec, self._with_paths(command, build, weights), record, Surroundings(
+            account=self.account,
+            key_path=key_path,
+            start_deadline_s=deadline_s,
+            memory_max_bytes=int((runtime.memory_gb or 0) * (1 << 30)),
+        ))  # fmt: skip
+        return Prepared(unit.name, render_unit(unit), record, Probe(adapter, spec, key_path), deadline_s)
+
+    def adopt_probe(self, runtime_id: str, record: UnitRecord) -> Probe:
+        """How to ask a runtime that runs already. Raises: NotFoundError for an engine that this version lacks."""
+        adapter = get_adapter(record.engine)
+        port = record.ports[0] if record.ports else 0
+        spec = engine_spec(self.config, runtime_id, port=port, weights=None, home=self.layout.homes / slug(runtime_id))
+        return Probe(adapter, spec, self.key_path(runtime_id) if adapter.demands_key else None)
+
+    def key_path(self, runtime_id: str) -> Path:
+        """Where the key of a runtime's engine lies."""
+        return self.layout.keys / f"{slug(runtime_id)}.key"
+
+    def _build(self, adapter: EngineAdapter, runtime: Runtime) -> Build | None:
+        if not adapter.needs_build:
+            return None
+        build = find_build(runtime.engine, runtime.build, engines_directory(self.config, self.layout))
+        if build is None:
+            what = f"build {runtime.build} of {runtime.engine}" if runtime.build else runtime.engine
+            raise BuildMissing(f"{what} is not installed", hint=f"llmgw engine install {runtime.engine}")
+        return build
+
+    def _weights(self, adapter: EngineAdapter, runtime: Runtime) -> Path | None:
+        if not runtime.weights:
+            return None
+        path = resolve_weights(runtime.weights, weights_directory(self.config, self.layout))
+        if path is None:
+            raise WeightsMissing(
+                f"the weights {runtime.weights} are not on this machine", hint=f"llmgw model add {runtime.weights}"
+            )
+        return path
+
+    def _judge(self, adapter: EngineAdapter, spec: EngineSpec) -> None:
+        problems = [
+            *check_args(spec.engine, spec.args),
+            *check_env(spec.engine, dict(spec.env)),
+            *adapter.check_spec(spec),
+        ]
+        if problems:
+            raise SpecRefused(f"runtimes.{spec.runtime_id}: {'; '.join(problems)}")
+
+    def _with_paths(self, command: EngineCommand, build: Build | None, weights: Path | None) -> EngineCommand:
+        given = [build.executable.parent if build else None, weights]
+        paths = (*command.read_only_paths, *(str(path) for path in given if path is not None))
+        return replace(command, read_only_paths=tuple(dict.fromkeys(paths)))
+
+    def _key(self, runtime_id: str) -> Path:
+        """The key's file; made once and kept, since a running engine knows only the key it started with."""
+        path = self.key_path(runtime_id)
+        if not path.exists():
+            ensure_directory(self.layout.keys, mode=0o750, gid=self.gateway_gid)
+            write_atomic(path, f"sk-{secrets.token_hex(24)}\n", mode=0o640, gid=self.gateway_gid)
+        return path
+
+
+def engines_directory(config: Config, layout: Layout) -> Path:
+    return Path(config.paths.engines) if config.paths.engines else layout.engines
+
+
+def weights_directory(config: Config, layout: Layout) -> Path:
+    return Path(config.paths.weights) if config.paths.weights else layout.weights
+
+
+def slug(runtime_id: str) -> str:
+    """A runtime's name in the file system: that of its unit, without prefix and suffix."""
+    return re.sub(r"^llmgw-engine-(.*)\.service$", r"\1", engine_unit_name(runtime_id))
+
+
+def node_facts() -> NodeFacts:
+    """CPUs that we may use and the machine's memory."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return NodeFacts(cpu_count=len(os.sched_getaffinity(0)), memory_total_mib=total)

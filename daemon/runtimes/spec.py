@@ -1,0 +1,59 @@
+"""From the config to one runtime's spec, and to the hash that tells whether it must be restarted. Pure."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import msgspec
+
+from core.config.schema import Config, Runtime
+from engines.adapter import EngineSpec
+
+_LIVE_FIELDS = frozenset({"enabled", "keepWarm", "startupTimeoutMs", "healthUrl"})
+"""Settings that take effect without a restart, so they are no part of the hash."""
+
+_BASE_DEADLINE_S = 300.0
+_DEADLINE_PER_GIB_S = 20.0
+
+
+def served_models(config: Config, runtime_id: str) -> tuple[str, ...]:
+    """The names under which the engine must know its model; the runtime's own id when no model uses it."""
+    names = [model.upstream_model or model.id for model in config.models if model.runtime == runtime_id]
+    return tuple(dict.fromkeys(names)) or (runtime_id,)
+
+
+def spec_hash(config: Config, runtime_id: str) -> str:
+    """16 hex digits over everything that the engine's command depends on. An allocated port is no part of it."""
+    runtime = config.runtimes[runtime_id]
+    fields = {k: v for k, v in msgspec.to_builtins(runtime).items() if k not in _LIVE_FIELDS}
+    fields["served"] = served_models(config, runtime_id)
+    fields["user"] = config.engines.user
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def start_deadline_s(runtime: Runtime, weights_bytes: int) -> float:
+    """How long a start may take: as configured, else 5 minutes and 20 seconds for every GiB of weights."""
+    if runtime.startup_timeout_ms is not None:
+        return runtime.startup_timeout_ms / 1000
+    return _BASE_DEADLINE_S + _DEADLINE_PER_GIB_S * weights_bytes / (1 << 30)
+
+
+def engine_spec(config: Config, runtime_id: str, *, port: int, weights: Path | None, home: Path) -> EngineSpec:
+    """What the adapter needs to know."""
+    runtime = config.runtimes[runtime_id]
+    return EngineSpec(
+        runtime_id=runtime_id,
+        engine=runtime.engine,
+        served_models=served_models(config, runtime_id),
+        port=port,
+        weights=weights,
+        context_length=runtime.context_length,
+        max_concurrency=runtime.max_concurrency,
+        args=tuple(runtime.args),
+        env=tuple(runtime.env.items()),
+        command=tuple(runtime.command),
+        health_url=runtime.health_url,
+        home=home,
+        options=runtime.options,
+    )

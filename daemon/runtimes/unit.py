@@ -1,0 +1,67 @@
+"""A runtime's spec and its engine's command -> the unit that runs it. Pure."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engines.adapter import KEY_FILE, EngineCommand, EngineSpec
+from units.model import CREDENTIALS, RestartPolicy, RestartWhen, Sandbox, ServiceType, ServiceUnit, UnitRecord
+from units.names import engine_unit_name
+
+_KEY_CREDENTIAL = "key"
+SLICE = "llmgw-engines.slice"
+
+# An engine has no reason to end by itself: one that exits 0 unasked (llama.cpp does on a stray SIGTERM) is as gone
+# as one that crashed, so `always`. An ordered stop is never followed by a restart, whichever word stands here.
+RESTART = RestartPolicy(when=RestartWhen.ALWAYS, delay_s=0.5, limit_burst=5, limit_interval_s=120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The system account that engines run as; empty user: the daemon's own (no root, nothing to switch to)."""
+
+    user: str = ""
+    group: str = ""
+    supplementary: tuple[str, ...] = ()
+    uid: int = -1
+    gid: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a unit needs of the machine beside the engine's own command."""
+
+    account: Account
+    key_path: Path | None
+    start_deadline_s: float
+    memory_max_bytes: int = 0
+
+
+def build_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, around: Surroundings) -> ServiceUnit:
+    """The engine's unit."""
+    key_word = f"{CREDENTIALS}/{_KEY_CREDENTIAL}"
+    environment = {
+        "HOME": str(spec.home),
+        "XDG_CACHE_HOME": str(spec.home / ".cache"),
+        **dict(command.environment),
+    }
+    writable = tuple(dict.fromkeys((str(spec.home), *command.read_write_paths)))
+    return ServiceUnit(
+        name=engine_unit_name(spec.runtime_id),
+        description=f"llmgw engine {spec.engine} for {spec.served_models[0]}"[:200],
+        exec_start=tuple(word.replace(KEY_FILE, key_word) for word in command.argv),
+        record=record,
+        type=ServiceType.EXEC,
+        environment=tuple(environment.items()),
+        credentials=((_KEY_CREDENTIAL, str(around.key_path)),) if around.key_path else (),
+        user=around.account.user,
+        group=around.account.group,
+        supplementary_groups=around.account.supplementary,
+        slice=SLICE,
+        working_directory=str(spec.home),
+        restart=RESTART,
+        timeout_start_s=around.start_deadline_s,
+        memory_max_bytes=around.memory_max_bytes,
+        sandbox=Sandbox(
+            read_write_paths=writable, read_only_paths=command.read_only_paths, allow_jit=command.allow_jit
+        ),
+    )

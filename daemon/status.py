@@ -1,0 +1,97 @@
+"""The node's state as the local API tells it."""
+
+import os
+from pathlib import Path
+
+from core import VERSION
+from core.api import ConfigStatus, NodeState, RuntimeStatus
+from core.errors import LlmgwError
+from core.runtime import RuntimeState
+from daemon.node import Node
+from daemon.runtimes.controller import RuntimeController
+from daemon.runtimes.spec import served_models
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeStatus:
+    """One runtime, with its processes' memory read now."""
+    config = node.config_use.loaded.config
+    runtime = config.runtimes.get(controller.runtime_id)
+    status, record = controller.status, controller.record
+    is_up = controller.state in (RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING)
+    return RuntimeStatus(
+        id=controller.runtime_id,
+        state=controller.state.value,
+        reason=controller.reason,
+        since=controller.since,
+        engine=runtime.engine if runtime else (record.engine if record else ""),
+        build=record.build if record else "",
+        models=[m.id for m in config.models if m.runtime == controller.runtime_id]
+        or list(served_models(config, controller.runtime_id) if runtime else ()),
+        unit=controller.unit_name,
+        port=controller.port if is_up else 0,
+        pid=status.main_pid if status and is_up else 0,
+        restarts=status.restarts if status else 0,
+        keep_warm=bool(runtime and runtime.keep_warm),
+        hold=bool(record and record.hold),
+        on=("cpu" if record and not record.devices else " ".join(record.devices if record else ())) if is_up else "",
+        memory_mib=await _memory_mib(node, controller) if is_up else None,
+        log=controller.last_log,
+    )
+
+
+async def node_state(node: Node, started_at: str) -> NodeState:
+    """The whole node."""
+    use = node.config_use
+    total, available = read_memory_mib(Path("/proc/meminfo"))
+    return NodeState(
+        node=node.preparer.node,
+        version=VERSION,
+        pid=os.getpid(),
+        started_at=started_at,
+        service_manager=node.backend.name,
+        config=ConfigStatus(path=str(use.loaded.path), loaded_at=use.loaded_at, error=use.error),
+        server_host=use.loaded.config.server.host,
+        server_port=use.loaded.config.server.port,
+        runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
+        memory_total_mib=total,
+        memory_available_mib=available,
+        cpu_count=node.preparer.facts.cpu_count,
+    )
+
+
+def read_memory_mib(meminfo: Path) -> tuple[int | None, int | None]:
+    """Total and available memory; None where the kernel does not say."""
+    try:
+        return parse_meminfo_mib(meminfo.read_text())
+    except OSError:
+        return None, None
+
+
+def parse_meminfo_mib(text: str) -> tuple[int | None, int | None]:
+    """`MemTotal` and `MemAvailable` of /proc/meminfo, which counts in KiB."""
+    fields: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            fields[name] = int(words[0]) // 1024
+    return fields.get("MemTotal"), fields.get("MemAvailable")
+
+
+async def _memory_mib(node: Node, controller: RuntimeController) -> int | None:
+    """Resident memory of all processes of the unit; shared pages count in each."""
+    try:
+        pids = await node.backend.read_pids(controller.unit_name)
+    except LlmgwError:
+        return None
+    sizes = [size for pid in pids if (size := _resident_bytes(pid)) is not None]
+    return sum(sizes) >> 20 if sizes else None
+
+
+def _resident_bytes(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return None
