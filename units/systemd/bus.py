@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import pydbus
 from gi.repository import Gio, GLib
+from pydbus.bus import Bus as Connection
 
 from core.errors import DependencyError, LlmgwError
 from units.backend import BackendLost
@@ -66,7 +67,7 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self._context = GLib.MainContext()
         self._glib_loop = GLib.MainLoop(self._context)
-        self._bus: pydbus.Bus | None = None
+        self._bus: Connection | None = None
         self._generation = 0
         """Counts connections: what an earlier one still reports is no news."""
         self._closed = asyncio.Event()
@@ -85,7 +86,7 @@ class Bus:
         await self._drop()
         self._closed.clear()
         self._generation += 1
-        connected: asyncio.Future[pydbus.Bus] = self._loop.create_future()
+        connected: asyncio.Future[Connection] = self._loop.create_future()
         self._in_thread(lambda: self._connect_in_thread(signals, timeout_s, connected))
         try:
             async with asyncio.timeout(timeout_s):
@@ -165,7 +166,7 @@ class Bus:
         except RuntimeError:
             return  # the loop is closed: nobody is left to tell
 
-    def _connect_in_thread(self, signals: Signals, timeout_s: float, connected: "asyncio.Future[pydbus.Bus]") -> None:
+    def _connect_in_thread(self, signals: Signals, timeout_s: float, connected: asyncio.Future[Connection]) -> None:
         try:
             bus = pydbus.connect(self._address)
             try:
@@ -179,7 +180,7 @@ class Bus:
             return
         self._in_asyncio(lambda: self._on_connected(connected, bus))
 
-    def _subscribe_in_thread(self, bus: pydbus.Bus, signals: Signals, timeout_s: float) -> None:
+    def _subscribe_in_thread(self, bus: Connection, signals: Signals, timeout_s: float) -> None:
         bus.con.set_exit_on_close(False)
         mine = self._generation
         bus.con.connect("closed", lambda _connection, _by_peer, _error: self._in_asyncio(lambda: self._on_closed(mine)))
@@ -204,7 +205,7 @@ class Bus:
         )
         manager.Subscribe(timeout=timeout_s)
 
-    def _on_connected(self, connected: "asyncio.Future[pydbus.Bus]", bus: pydbus.Bus) -> None:
+    def _on_connected(self, connected: asyncio.Future[Connection], bus: Connection) -> None:
         if connected.done():  # it came after its deadline
             self._in_thread(lambda: bus.con.close(None, None))
         else:
