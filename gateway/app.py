@@ -1,0 +1,61 @@
+"""Composition root of the gateway: builds every part and says which resource answers which path.
+
+gunicorn calls `create_app()` once in each worker. Everything that a part needs is handed to it here; nothing is
+found through globals.
+"""
+
+import os
+from collections.abc import Mapping
+
+from falcon.asgi import App, Request, Response
+
+from core.client import DaemonClient
+from core.clock import SystemClock
+from core.http.pool import UpstreamPool
+from core.log import configure, get_logger
+from core.paths import Layout
+from gateway.boundary import add_handlers
+from gateway.guard import Guard
+from gateway.lifecycle import Lifecycle
+from gateway.loads import Loads
+from gateway.relay import Dispatcher
+from gateway.routes.health import Health, HealthReady
+from gateway.routes.index import Index
+from gateway.routes.inference import Inference
+from gateway.routes.models import Models, OneModel
+from gateway.routes.node import Node, Status
+from gateway.snapshot import SnapshotFile
+from gateway.state import RouteState
+from gateway.table import INFERENCE_PATHS
+from gateway.wake import Waker
+
+GatewayApp = App[Request, Response]
+
+
+def create_app(environ: Mapping[str, str] | None = None) -> GatewayApp:
+    """The gateway's ASGI application. `LLMGW_STATE` chooses the layout, `LLMGW_LOG_LEVEL` what is logged."""
+    environ = os.environ if environ is None else environ
+    configure("gateway", environ.get("LLMGW_LOG_LEVEL", "info"))
+    layout = Layout.from_environment(environ)
+    log = get_logger("gateway")
+    daemon = DaemonClient(layout.daemon_socket)
+    state = RouteState(daemon, SnapshotFile(layout.gateway_state), log)
+    pool = UpstreamPool()
+    waker = Waker(daemon)
+    dispatcher = Dispatcher(pool, Loads(SystemClock()), log)
+
+    app: GatewayApp = App(middleware=[Lifecycle(state, daemon, pool, waker, log)])
+    # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
+    app.resp_options.xml_error_serialization = False
+    add_handlers(app, log)
+    guard = Guard(state)
+    app.add_route("/", Index())
+    app.add_route("/health", Health())
+    app.add_route("/health/ready", HealthReady(state))
+    app.add_route("/v1/models", Models(guard))
+    app.add_route("/v1/models/{model_id:path}", OneModel(guard))
+    for path in INFERENCE_PATHS:
+        app.add_route(path, Inference(path, guard, state, dispatcher, waker))
+    app.add_route("/gateway/node", Node(guard, daemon))
+    app.add_route("/gateway/status", Status(guard, daemon, state))
+    return app

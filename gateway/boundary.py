@@ -1,0 +1,70 @@
+"""Where an exception becomes an answer: ours, Falcon's own, and those that nobody expected.
+
+Everything leaves in the one envelope. What was not expected is logged with its place and told to the client as
+`internal_error` and nothing else.
+"""
+
+import traceback
+
+import falcon
+from falcon.asgi import App, Request, Response
+
+from core.errors import LlmgwError
+from core.log import EventLogger
+from gateway.errors import ApiError, envelope
+
+_CODES = {
+    400: "invalid_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "body_too_large",
+    415: "unsupported_content_type",
+}
+"""Our codes for what Falcon raises by itself."""
+
+
+def write_error(resp: Response, error: LlmgwError) -> None:
+    """Turn a response into the envelope of one of our errors."""
+    resp.content_type = falcon.MEDIA_JSON
+    resp.status = error.http_status
+    if isinstance(error, ApiError):
+        for name, value in error.headers():
+            resp.set_header(name, value)
+        resp.data = error.body()
+    else:
+        resp.data = envelope(error.http_status, error.code, error.message)
+
+
+def add_handlers(app: App[Request, Response], log: EventLogger) -> None:
+    """Make every way for a request to fail end in the envelope."""
+
+    async def on_ours(req: Request, resp: Response, error: LlmgwError, params: dict[str, object]) -> None:
+        write_error(resp, error)
+
+    async def on_falcons(req: Request, resp: Response, error: falcon.HTTPError, params: dict[str, object]) -> None:
+        write_falcon_error(req, resp, error)
+
+    async def on_unexpected(req: Request, resp: Response, error: Exception, params: dict[str, object]) -> None:
+        log.error("request_broke", method=req.method, path=req.path, error=repr(error), at=_place_of(error))
+        write_error(resp, ApiError(500, "internal_error", "The gateway could not process this request."))
+
+    app.add_error_handler(Exception, on_unexpected)
+    app.add_error_handler(falcon.HTTPError, on_falcons)
+    app.add_error_handler(LlmgwError, on_ours)
+
+
+def write_falcon_error(req: Request, resp: Response, error: falcon.HTTPError) -> None:
+    """One of Falcon's own errors in our envelope, with its headers (`Allow`)."""
+    for name, value in dict(error.headers or {}).items():
+        resp.set_header(name, value)
+    status = error.status_code
+    message = error.description or f"{req.method} {req.path[:200]}: {error.title or 'not possible'}"
+    resp.content_type = falcon.MEDIA_JSON
+    resp.status = error.status
+    resp.data = envelope(status, _CODES.get(status, "error"), message)
+
+
+def _place_of(error: Exception) -> str:
+    """The innermost frames, on one line."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames))

@@ -1,0 +1,46 @@
+"""A worker's beginning and end: follow the daemon before the first request, close what is open after the last.
+
+The ASGI lifespan events arrive through Falcon's middleware hooks. Nothing here runs per request.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from core.client import DaemonClient
+from core.http.pool import UpstreamPool
+from core.log import EventLogger
+from core.tasks import Backoff, supervise
+from gateway.state import RouteState
+from gateway.wake import Waker
+
+FIRST_TABLE_S = 5.0
+"""How long a daemon that accepts may take for its first table, before the last good one is used."""
+
+
+class Lifecycle:
+    """Owner of the worker's long-lived task and of its connections."""
+
+    def __init__(
+        self, state: RouteState, daemon: DaemonClient, pool: UpstreamPool, waker: Waker, log: EventLogger
+    ) -> None:
+        self._state = state
+        self._daemon = daemon
+        self._pool = pool
+        self._waker = waker
+        self._log = log
+        self._following: asyncio.Task[None] | None = None
+
+    async def process_startup(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
+        """Take no traffic before there are routes, from the daemon or from the disk."""
+        following = supervise("routes", self._state.run, self._log, Backoff(0.5, 10.0))
+        self._following = asyncio.get_running_loop().create_task(following, name="routes")
+        await self._state.prepare(FIRST_TABLE_S)
+
+    async def process_shutdown(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
+        """Stop following, and close every connection."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._waker.close()
+        await self._pool.close()
+        await self._daemon.__aexit__()

@@ -1,0 +1,128 @@
+"""How this node describes itself to clients, leaders and dashboards. Pure.
+
+Field names follow the reference system's node snapshot, so that a leader of either kind can read it; what we do
+not know is left out or null, never guessed. Nothing in here tells where engines listen.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from core.api import NodeState, RouteModel, RuntimeStatus
+from gateway.table import Lookup
+
+Json = dict[str, object]
+GATEWAY_PROTOCOL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFacts:
+    """What the operating system says of itself; empty or null where it does not."""
+
+    hostname: str
+    platform: str
+    arch: str
+    release: str
+    uptime_s: float | None
+
+
+def list_model(model: RouteModel, created_s: int) -> Json:
+    """One model in OpenAI's shape, with what we know of it under `metadata`."""
+    metadata: Json = {"kind": model.kind}
+    if model.context_window is not None:
+        metadata["contextWindow"] = model.context_window
+    return {"id": model.id, "object": "model", "created": created_s, "owned_by": "llmgw", "metadata": metadata}
+
+
+def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json:
+    """The node object of `GET /gateway/node`."""
+    return {
+        "id": state.node,
+        "name": state.node,
+        "local": True,
+        "reachable": True,
+        "version": state.version,
+        "labels": {},
+        "resources": {},
+        "system": {
+            "hostname": system.hostname,
+            "platform": system.platform,
+            "arch": system.arch,
+            "release": system.release,
+            "uptimeSeconds": system.uptime_s,
+        },
+        "models": [describe_model(model) for model in lookup.table.models],
+        "telemetry": describe_telemetry(state),
+        "runtimeManager": describe_runtimes(state),
+    }
+
+
+def describe_model(model: RouteModel) -> Json:
+    """A catalog entry: what it is and which runtime serves it."""
+    entry: Json = {"id": model.id, "kind": model.kind, "advertise": model.advertise}
+    if model.context_window is not None:
+        entry["contextWindow"] = model.context_window
+    if model.targets:
+        entry["runtime"] = model.targets[0].runtime
+    if model.aliases:
+        entry["aliases"] = list(model.aliases)
+    return entry
+
+
+def describe_telemetry(state: NodeState) -> Json | None:
+    """Memory and processors; null when the daemon could not read them."""
+    total, available = state.memory_total_mib, state.memory_available_mib
+    if total is None or available is None or total <= 0:
+        return None
+    memory = {
+        "totalBytes": total << 20,
+        "availableBytes": available << 20,
+        "usedBytes": (total - available) << 20,
+        "utilization": round((total - available) / total, 4),
+        "source": "linux-memavailable",
+    }
+    return {"cpu": {"logicalCpus": state.cpu_count, "utilization": None}, "memory": memory, "gpu": None}
+
+
+def describe_runtimes(state: NodeState) -> Json:
+    """`runtimeManager`: one row per runtime of this node."""
+    return {"runtimes": {status.id: describe_runtime(status) for status in state.runtimes}, "events": []}
+
+
+def describe_runtime(status: RuntimeStatus) -> Json:
+    """A runtime's row: the daemon's words, with the names that the reference system's readers know."""
+    row: Json = {name: value for name, value in msgspec.to_builtins(status).items() if name not in ("log", "port")}
+    row["status"] = row.pop("state")
+    row["statusSince"] = row.pop("since")
+    row["transitionReason"] = row.pop("reason")
+    row["healthy"] = status.state == "running"
+    row["lastError"] = status.reason if status.state == "failed" else None
+    return row
+
+
+def describe_status(state: NodeState, lookup: Lookup, *, daemon_connected: bool) -> Json:
+    """`GET /gateway/status`."""
+    return {
+        "ok": True,
+        "version": state.version,
+        "gatewayProtocol": GATEWAY_PROTOCOL,
+        "server": {"host": state.server_host, "port": state.server_port},
+        "node": state.node,
+        "serviceManager": state.service_manager,
+        "config": msgspec.to_builtins(state.config),
+        "runtimeManager": describe_runtimes(state),
+        "gateway": describe_gateway(lookup, daemon_connected=daemon_connected),
+    }
+
+
+def describe_gateway(lookup: Lookup, *, daemon_connected: bool) -> Json:
+    """What this gateway itself knows: how old its routes are and how much of them can serve."""
+    targets = [target for model in lookup.table.models for target in model.targets]
+    ready = sum(target.ready for target in targets)
+    return {
+        "daemonConnected": daemon_connected,
+        "routes": {"version": lookup.table.version, "epoch": lookup.table.epoch},
+        "inferenceReady": ready > 0,
+        "endpointCount": len(targets),
+        "readyEndpointCount": ready,
+    }

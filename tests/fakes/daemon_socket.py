@@ -1,0 +1,134 @@
+"""A daemon's socket as far as the gateway uses it: real HTTP on a real unix socket, steered by a test.
+
+    async with FakeDaemon(path, table) as daemon:
+        daemon.publish(other_table)     # every follower gets it at once
+        await daemon.stop()             # as a crash looks: the socket file is gone, connections are cut
+        await daemon.start()
+
+Also a program of its own: `python -m tests.fakes.daemon_socket SOCKET < table.json` serves one table until ended.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from core.api import ConfigStatus, ErrorBody, ErrorReply, NodeState, RouteTable, RuntimeStatus, StartRequest
+
+
+def plain_state() -> NodeState:
+    """A node with one running runtime."""
+    return NodeState(
+        node="n1",
+        version="0.1.0",
+        pid=1,
+        started_at="2026-01-01T00:00:00Z",
+        service_manager="fake",
+        config=ConfigStatus(path="/etc/llmgw/config.yaml"),
+        server_host="127.0.0.1",
+        server_port=8100,
+        runtimes=[RuntimeStatus(id="r1", state="running", engine="sim", models=["m"], port=8201, pid=42)],
+        memory_total_mib=16384,
+        memory_available_mib=8192,
+        cpu_count=2,
+    )
+
+
+class FakeDaemon:
+    """See the module."""
+
+    def __init__(self, socket: Path, table: RouteTable | None) -> None:
+        self.socket = socket
+        self.table = table
+        """None: a daemon that accepts, and sends no table."""
+        self.state = plain_state()
+        self.starts: list[tuple[str, StartRequest]] = []
+        self.refusal: tuple[int, ErrorBody] | None = None
+        """What every start request is answered instead."""
+        self.start_delay_s = 0.0
+        self.started = asyncio.Event()
+        self._followers: set[asyncio.Queue[RouteTable]] = set()
+        self._followed = asyncio.Condition()
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "FakeDaemon":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/v1/state", self._get_state)
+        app.router.add_get("/v1/routes", self._get_routes)
+        app.router.add_post("/v1/runtimes/{id}/start", self._post_start)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(self.socket)).start()
+
+    async def stop(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+            self.socket.unlink(missing_ok=True)
+
+    def publish(self, table: RouteTable) -> None:
+        """Make this the table, and send it to all who follow."""
+        self.table = table
+        for follower in self._followers:
+            follower.put_nowait(table)
+
+    async def wait_followers(self, count: int) -> None:
+        """Return once that many connections follow the routes."""
+        async with self._followed:
+            await self._followed.wait_for(lambda: len(self._followers) >= count)
+
+    async def _get_state(self, request: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self.state), content_type="application/json")
+
+    async def _get_routes(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        queue: asyncio.Queue[RouteTable] = asyncio.Queue()
+        if self.table is not None:
+            queue.put_nowait(self.table)
+        self._followers.add(queue)
+        async with self._followed:
+            self._followed.notify_all()
+        try:
+            while True:
+                await response.write(msgspec.json.encode(await queue.get()) + b"\n")
+        finally:
+            self._followers.discard(queue)
+
+    async def _post_start(self, request: web.Request) -> web.Response:
+        self.starts.append((request.match_info["id"], msgspec.json.decode(await request.read(), type=StartRequest)))
+        self.started.set()
+        if self.start_delay_s:
+            await asyncio.sleep(self.start_delay_s)
+        if self.refusal is not None:
+            status, body = self.refusal
+            return web.Response(status=status, body=msgspec.json.encode(ErrorReply(error=body)))
+        answer = RuntimeStatus(id=request.match_info["id"], state="starting")
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+
+async def serve(socket: Path, table: RouteTable) -> None:
+    """Serve one table until cancelled."""
+    async with FakeDaemon(socket, table):
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("socket", type=Path)
+    arguments = parser.parse_args()
+    asyncio.run(serve(arguments.socket, msgspec.json.decode(sys.stdin.buffer.read(), type=RouteTable)))
+
+
+if __name__ == "__main__":
+    main()

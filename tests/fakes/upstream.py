@@ -1,0 +1,134 @@
+"""An engine for relay tests: answers as it is told to, and counts what it sees. Real HTTP on a real port.
+
+It is not the sim engine: it can be wrong in ways in which no engine of ours may be (401 to a right key, a body cut
+in the middle, a socket that is closed on accept), and it records every request byte for byte.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+
+@dataclass
+class Seen:
+    """One request as it arrived."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Behaviour:
+    """How to answer. Change it at any time; it counts for the next request."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    """Of a plain answer; empty: a chat completion that names the model it was asked for."""
+    pieces: int = 5
+    """Events of a stream."""
+    pause_s: float = 0.0
+    """Between two events."""
+    head_pause_s: float = 0.0
+    """Before the head."""
+    break_after: int | None = None
+    """Cut the connection after so many events."""
+    model: str = ""
+    """The name in answers; empty: the one asked for."""
+
+
+class FakeUpstream:
+    """See the module. Use as an async context manager; `port` is the kernel's choice."""
+
+    def __init__(self, behaviour: Behaviour | None = None) -> None:
+        self.behaviour = behaviour or Behaviour()
+        self.seen: list[Seen] = []
+        self.open = 0
+        self.abandoned = 0
+        """Requests whose client went away before their end."""
+        self.port = 0
+        self._changed = asyncio.Condition()
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> "FakeUpstream":
+        app = web.Application(client_max_size=100 << 20)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def wait_for(self, holds: Callable[[], bool]) -> None:
+        """Wait for the counters to satisfy `holds`."""
+        async with self._changed:
+            await self._changed.wait_for(holds)
+
+    async def _note(self, opened: int, abandoned: int = 0) -> None:
+        self.open += opened
+        self.abandoned += abandoned
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.seen.append(Seen(request.path, dict(request.headers), body))
+        await self._note(+1)
+        finished = False
+        try:
+            response = await self._respond(request, body)
+            finished = True
+            return response
+        finally:
+            await asyncio.shield(self._note(-1, 0 if finished else 1))
+
+    async def _respond(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        how = self.behaviour
+        asked = json.loads(body)
+        model = how.model or asked.get("model")
+        if how.head_pause_s:
+            await asyncio.sleep(how.head_pause_s)
+        if asked.get("stream") and how.status == 200:
+            return await self._stream(request, how, model)
+        plain = how.body or json.dumps(completion(model)).encode()
+        return web.Response(status=how.status, body=plain, content_type="application/json", headers=how.headers)
+
+    async def _stream(self, request: web.Request, how: Behaviour, model: str) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"} | how.headers)
+        await response.prepare(request)
+        for number in range(how.pieces):
+            if number == how.break_after and request.transport is not None:
+                request.transport.abort()
+            await response.write(b"data: " + json.dumps(chunk(model, f"w{number} ")).encode() + b"\n\n")
+            await asyncio.sleep(how.pause_s)
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+
+def completion(model: str) -> dict[str, object]:
+    """A chat completion in OpenAI's shape."""
+    message = {"role": "assistant", "content": "Paris"}
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+
+
+def chunk(model: str, text: str) -> dict[str, object]:
+    """One event of a streamed chat completion."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}
