@@ -9,14 +9,15 @@ from core import log as logging
 from core.errors import LlmgwError
 from core.paths import Layout
 from daemon.app import App
+from units.registry import choose_backend
 
 
 def main() -> int:
     """Run until stopped; the exit code of the error otherwise."""
     logging.configure("llmgw-daemon", os.environ.get("LLMGW_LOG_LEVEL", "info"))
     try:
-        manager = "embedded" if os.environ.get("LLMGW_STATE") else "systemd"
-        uvloop.run(App(Layout.from_environment(os.environ), os.environ, manager).run())
+        layout = Layout.from_environment(os.environ)
+        uvloop.run(App(layout, os.environ, choose_backend(layout)).run())
     except LlmgwError as error:
         logging.get_logger("daemon").error("daemon_failed", code=error.code, error=error.message, hint=error.hint)
         return error.exit_code
