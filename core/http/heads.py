@@ -110,6 +110,12 @@ def response_head(status: int, headers: Headers, *, added: bytes, chunked: bool,
     return b"%b%b%b%b%b" % (STATUS_LINES[status], b"".join(lines), added, framing, ending)
 
 
+def downstream_fields(headers: Headers) -> Headers:
+    """What of a response's fields a client may see, for an application that writes the head itself."""
+    dropped = _NOT_DOWNSTREAM | _named_by_connection(headers)
+    return [field for field in headers if field[0] not in dropped]
+
+
 def without_length(headers: Headers) -> Headers:
     """For a body that will be sent in another framing than the one it came in."""
     return [field for field in headers if field[0] != b"content-length"]

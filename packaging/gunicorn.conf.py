@@ -1,0 +1,64 @@
+"""gunicorn's settings for the gateway: `gunicorn -c packaging/gunicorn.conf.py "gateway.app:create_app()"`.
+
+From the environment: `LLMGW_BIND` (`host:port` or `unix:/path`, where systemd passes no socket), `LLMGW_WORKERS`
+(0 or nothing: one for each two processors, at most four), `LLMGW_DRAIN_S` (how long a stop waits for streams).
+"""
+
+import os
+import socket
+import sys
+
+from core.errors import ConflictError
+from core.http.worker import NOTIFY_VARIABLE
+
+_socket_activated = os.environ.get("LISTEN_PID") == str(os.getpid())
+
+
+def _default_workers() -> int:
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+
+
+bind = [os.environ.get("LLMGW_BIND") or "127.0.0.1:8100"]
+workers = int(os.environ.get("LLMGW_WORKERS") or 0) or _default_workers()
+worker_class = "core.http.worker.GatewayWorker"
+backlog = 4096
+# One accept queue for each worker, filled evenly by the kernel; workers on one queue get what they grab, which is
+# uneven. A socket of systemd's is one queue, and gunicorn would not even look at it with this set.
+reuse_port = workers > 1 and not _socket_activated and not bind[0].startswith("unix:")
+# A worker that has not reported for so long is stuck, and killed. It reports twice a second.
+timeout = 30
+# How long streams may go on after a stop or a reload. The unit's TimeoutStopSec is longer.
+graceful_timeout = int(os.environ.get("LLMGW_DRAIN_S") or 120)
+# The gateway writes one line for each request itself.
+accesslog = None
+errorlog = "-"
+loglevel = "warning"
+proc_name = "llmgw-gateway"
+# The heartbeat is a file's time; on a disk that hangs it would kill healthy workers.
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+# A socket through which gunicorn could be told things; nobody here does.
+control_socket_disable = True
+
+# The arbiter says READY when it has a socket, before any worker serves. A worker says it instead; the unit has
+# NotifyAccess=all for that. A reload reads this file again, when the variable has its other name already.
+if "NOTIFY_SOCKET" in os.environ:
+    os.environ[NOTIFY_VARIABLE] = os.environ.pop("NOTIFY_SOCKET")
+
+
+def on_starting(server: object) -> None:
+    """With `reuse_port` the arbiter binds nothing, and a port that another process has would be found out late."""
+    if reuse_port:
+        host, _, port = bind[0].rpartition(":")
+        host = host.strip("[]")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, int(port)))
+            except OSError as error:
+                words = f"cannot listen on {bind[0]}: {error.strerror}"
+                refusal = ConflictError(
+                    words, hint="stop the other program, or choose another port", code="port_in_use"
+                )
+                sys.stderr.write(refusal.render() + "\n")
+                sys.exit(refusal.exit_code)
