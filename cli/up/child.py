@@ -58,6 +58,7 @@ class Child:
             code = await self._process.wait()
             if self._stopping.is_set():
                 return
+            _kill_session(self._process)
             settled = time.monotonic() - began >= _SETTLED_S
             quick_ends = 0 if settled else quick_ends + 1
             if settled:
@@ -82,9 +83,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
         await _wait_within(process, grace_s, hurry)
-        # What the program itself has started and not ended (a gateway's workers) is in its session.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_session(process)
         await process.wait()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
@@ -119,6 +118,15 @@ class Child:
         except OSError:
             return ""
         return f": {words}" if words else ""
+
+
+def _kill_session(process: asyncio.subprocess.Process) -> None:
+    """End what the program has started and not ended itself (a gateway's workers): it is in its session.
+
+    Engines are not: their supervisor gives each a session of its own.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _ended(code: int) -> str:
