@@ -1,6 +1,7 @@
 """gunicorn's settings for the gateway: `gunicorn -c packaging/gunicorn.conf.py "gateway.app:create_app()"`.
 
-From the environment: `LLMGW_BIND` (`host:port` or `unix:/path`, where systemd passes no socket), `LLMGW_WORKERS`
+From the environment: `LLMGW_BIND` (`host:port`, `unix:/path`, or `fd://N` for a socket that `llmgw up` holds, where
+systemd passes none), `LLMGW_WORKERS`
 (0 or nothing: one for each two processors, at most four), `LLMGW_DRAIN_S` (how long a stop waits for streams).
 """
 
@@ -24,7 +25,7 @@ worker_class = "core.http.worker.GatewayWorker"
 backlog = 4096
 # One accept queue for each worker, filled evenly by the kernel; workers on one queue get what they grab, which is
 # uneven. A socket of systemd's is one queue, and gunicorn would not even look at it with this set.
-reuse_port = workers > 1 and not _socket_activated and not bind[0].startswith("unix:")
+reuse_port = workers > 1 and not _socket_activated and not bind[0].startswith(("unix:", "fd:"))
 # A worker that has not reported for so long is stuck, and killed. It reports twice a second.
 timeout = 30
 # How long streams may go on after a stop or a reload. The unit's TimeoutStopSec is longer.
