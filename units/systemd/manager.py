@@ -118,26 +118,24 @@ class Manager:
             (path,) = await self._call(method, "ss", name, "replace")
             job = str(path)
             if job in self._early:
-                return self._early.pop(job)
-            ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._jobs[job] = ended
+                return self._early[job]
+            # Orders of the same kind are merged into one job by systemd: they all wait for it.
+            ended = self._jobs.setdefault(job, asyncio.get_running_loop().create_future())
         finally:
             self._orders -= 1
             if not self._orders:
                 self._early.clear()
         try:
             async with asyncio.timeout(timeout_s):
-                return await ended
+                return await asyncio.shield(ended)
         except TimeoutError as error:
             raise BackendLost(f"systemd did not end the job {method} {name} within {timeout_s:g} s") from error
-        finally:
-            self._jobs.pop(job, None)
 
     def _on_job_removed(self, job: str, unit: str, result: str) -> None:
-        waiting = self._jobs.get(job)
+        waiting = self._jobs.pop(job, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(result)
-        elif self._orders and is_generated(unit):
+        if self._orders and is_generated(unit):
             self._early[job] = result
 
     def _on_unit_changed(self, path: str) -> None:
