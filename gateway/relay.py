@@ -72,6 +72,11 @@ class InferencePlan(RelayPlan):
         self._held.append(chosen.id)
         return self._dispatcher.connect(self._routes, chosen)
 
+    @property
+    def current(self) -> RouteTarget:
+        """The target that `next_target` named last."""
+        return self._candidates[self._next - 1]
+
     def response_headers(self, target: Target) -> bytes:
         self.record.target = target.name
         return b"x-request-id: %b\r\nx-llmgw-target: %b\r\n" % (

@@ -21,6 +21,8 @@ class ModelEntry:
     model: RouteModel
     ready: Mapping[str, tuple[RouteTarget, ...]]
     """Path -> the targets that serve it now, in the daemon's order."""
+    is_renamed: bool = False
+    """Whether a target's engine knows the model by another name than its id."""
 
     def upstream_name(self, target: RouteTarget) -> str:
         """What the target's engine calls this model."""
@@ -48,7 +50,7 @@ def build_lookup(table: RouteTable) -> Lookup:
     """Index a table. A model's own id wins over another model's alias of that name."""
     models: dict[str, ModelEntry] = {}
     for model in table.models:
-        entry = ModelEntry(model=model, ready=_ready_by_path(model))
+        entry = ModelEntry(model, _ready_by_path(model), _is_renamed(model))
         models.setdefault(model.id, entry)
     for model in table.models:
         for alias in model.aliases:
@@ -66,6 +68,10 @@ def _ready_by_path(model: RouteModel) -> dict[str, tuple[RouteTarget, ...]]:
         path: tuple(target for target in model.targets if target.ready and offers(target, path))
         for path in INFERENCE_PATHS
     }
+
+
+def _is_renamed(model: RouteModel) -> bool:
+    return any(target.upstream_model not in ("", model.id) for target in model.targets)
 
 
 def is_newer(candidate: RouteTable, current: RouteTable | None) -> bool:

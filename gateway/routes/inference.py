@@ -20,6 +20,7 @@ from gateway.guard import Guard
 from gateway.incoming import Incoming
 from gateway.readiness import explain_unready
 from gateway.relay import Dispatcher, InferencePlan, explain_failure
+from gateway.renamed import RenamedAnswer
 from gateway.request_log import RequestIds, RequestRecord, log_request
 from gateway.router import order_targets
 from gateway.state import Routes, RouteState
@@ -66,8 +67,9 @@ class Inference:
         routes, entry = await self._find_ready(routes, model)
         order = self._order(entry)
         plan = InferencePlan(self._dispatcher, routes, order, record)
-        if client is None:
-            raise ApiError(500, "no_relay", "x")
+        if client is None or entry.is_renamed or model != entry.model.id:
+            await RenamedAnswer(plan, entry, model, body).respond(req, resp, self._raw_path)
+            return
         # Our own path and not the client's: no escape and no query of a client reaches an engine.
         outcome = await client.relay(plan, path=self._raw_path)
         if outcome is not None:

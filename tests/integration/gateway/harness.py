@@ -16,6 +16,7 @@ from core.api import RouteTable, RouteTarget
 from core.http.server import HttpService, serve_tcp
 from core.paths import Layout
 from gateway.app import create_app
+from gateway.snapshot import SnapshotFile
 from tests.fakes.daemon_socket import FakeDaemon
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.gateway.tables import target
@@ -84,6 +85,16 @@ async def serve_app(directory: Path) -> AsyncIterator[tuple[str, int]]:
         await service.drain(0.0)
         await service.shutdown()
     assert broken == []
+
+
+async def wait_saved(layout: Layout, version: int) -> RouteTable:
+    """The stored table once it has this version (written by a thread, so there is no event to wait for)."""
+    async with asyncio.timeout(5):
+        while True:
+            found = SnapshotFile(layout.gateway_state).read()
+            if found is not None and found.version == version:
+                return found
+            await asyncio.sleep(0.01)
 
 
 def target_of(upstream: FakeUpstream, id_: str = "t1", **changes: object) -> RouteTarget:

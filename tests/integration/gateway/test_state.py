@@ -10,7 +10,6 @@ import msgspec
 from core.api import RouteTable
 from core.client import DaemonClient
 from core.log import get_logger
-from core.paths import Layout
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from tests.fakes.daemon_socket import FakeDaemon
@@ -23,18 +22,9 @@ from tests.integration.gateway.harness import (
     raw_request,
     serve_app,
     target_of,
+    wait_saved,
 )
 from tests.unit.gateway.tables import key, model, table, target
-
-
-async def wait_saved(layout: Layout, version: int) -> RouteTable:
-    """The stored table once it has this version (written by a thread, so there is no event to wait for)."""
-    async with asyncio.timeout(5):
-        while True:
-            found = SnapshotFile(layout.gateway_state).read()
-            if found is not None and found.version == version:
-                return found
-            await asyncio.sleep(0.01)
 
 
 async def test_the_last_table_serves_while_the_daemon_is_away(tmp_path: Path) -> None:
