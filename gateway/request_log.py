@@ -1,7 +1,7 @@
 """One line per inference request, written when the request has really ended.
 
 Built with one f-string instead of the general logger: this runs for every request, and its cost is part of what a
-request costs. All values are ours or were cut and checked before, except the model, which is quoted.
+request costs. Names that come from elsewhere are quoted unless they are plain.
 """
 
 import json
@@ -53,10 +53,16 @@ def log_request(log: EventLogger, record: RequestRecord, now_s: float) -> None:
     if not log.enabled(Level.INFO):
         return
     r = record
-    model = r.model if r.model.isprintable() and " " not in r.model and '"' not in r.model else json.dumps(r.model)
     log.info(
-        f"request id={r.request_id} path={r.path} model={model or '-'} status={r.status} ended={r.ended}"
-        f" target={r.target or '-'} attempts={r.attempts} stream={'yes' if r.stream else 'no'}"
-        f" key={r.key or '-'} size_bytes={r.size_bytes} first_byte_s={r.first_byte_s:.4f}"
+        f"request id={r.request_id} path={r.path} model={_shown(r.model)} status={r.status} ended={r.ended}"
+        f" target={_shown(r.target)} attempts={r.attempts} stream={'yes' if r.stream else 'no'}"
+        f" key={_shown(r.key)} size_bytes={r.size_bytes} first_byte_s={r.first_byte_s:.4f}"
         f" took_s={now_s - r.started_s:.4f}{' code=' + r.code if r.code else ''}"
     )
+
+
+def _shown(text: str) -> str:
+    """A name as it stands in the line: bare when it is plain, quoted when it could be taken for something else."""
+    if not text:
+        return "-"
+    return text if text.isprintable() and " " not in text and '"' not in text and "=" not in text else json.dumps(text)

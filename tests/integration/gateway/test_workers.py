@@ -61,7 +61,7 @@ async def test_the_official_sdk_is_served_by_real_workers_with_a_key(tmp_path: P
                 stream = await client.chat.completions.create(model="m", messages=messages, stream=True)
                 words = [event.choices[0].delta.content async for event in stream]
             assert (answer.choices[0].message.content, len(words)) == ("Paris", 5)
-            lines = [line for line in running.log.read_text().splitlines() if "request id=" in line]
+        lines = [line for line in running.log.read_text().splitlines() if "request id=" in line]
     assert len(lines) == 2
     assert all('key="team a"' in line and "status=200" in line and "ended=complete" in line for line in lines)
 
