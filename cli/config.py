@@ -10,10 +10,9 @@ from cli.masking import leaves, mask
 from cli.output import encode, say, show_json, show_table, visible
 from cli.session import Session, pass_session, shared_options
 from core.config.load import Loaded, load_config
-from core.config.problem import ConfigErrors, Problem
+from core.config.problem import ConfigErrors
 from core.config.schema import Config
-from engines.policy import check_args, check_env
-from engines.registry import names as engine_names
+from engines.judge import judge_runtimes
 
 
 @click.group()
@@ -59,24 +58,10 @@ def load_checked(session: Session) -> Loaded:
     Raises: ConfigMissing, ConfigErrors.
     """
     loaded = load_config(session.layout, session.environment())
-    problems = engine_problems(loaded.config)
+    problems = judge_runtimes(loaded.config)
     if problems:
         raise ConfigErrors(str(loaded.path), problems)
     return loaded
-
-
-def engine_problems(config: Config) -> list[Problem]:
-    """What only the engines know to be wrong with the runtimes. Pure."""
-    problems: list[Problem] = []
-    for name, runtime in config.runtimes.items():
-        path = f"runtimes.{name}"
-        if runtime.engine not in engine_names():
-            known = ", ".join(sorted(engine_names()))
-            problems.append(Problem(f"{path}.engine", f"there is no engine {runtime.engine}; there are {known}"))
-            continue
-        problems += [Problem(f"{path}.args", text) for text in check_args(runtime.engine, runtime.args)]
-        problems += [Problem(f"{path}.env", text) for text in check_env(runtime.engine, runtime.env)]
-    return problems
 
 
 def _show_origin(session: Session, loaded: Loaded, shown: object) -> None:

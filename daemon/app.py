@@ -24,6 +24,7 @@ from daemon.jobs import Jobs
 from daemon.local_api.app import create_app
 from daemon.node import Node
 from daemon.runtimes.prepare import Preparer, node_facts
+from engines.judge import judge_runtimes
 from units.registry import load_backend
 
 _SOCKET_MODE = 0o666
@@ -101,7 +102,7 @@ class App:
         is no earlier config either.
         """
         try:
-            loaded = load_config(self._layout, self._environ)
+            loaded = self._read_config()
         except ConfigMissing as error:
             _log.warning("config_missing", path=self._layout.config)
             return parse_config(b"", self._layout.config, {}), error
@@ -113,6 +114,14 @@ class App:
             return parse_config(read_config(self._layout.last_good_config), self._layout.config, variables), error
         self._keep(loaded)
         return loaded, None
+
+    def _read_config(self) -> Loaded:
+        """The file, judged by the engines too. Raises: ConfigMissing, ConfigErrors."""
+        loaded = load_config(self._layout, self._environ)
+        problems = judge_runtimes(loaded.config)
+        if problems:
+            raise ConfigErrors(str(loaded.path), problems)
+        return loaded
 
     def _keep(self, loaded: Loaded) -> None:
         """Remember a config that can be used. A full disk must not keep a good one from being served."""
@@ -137,7 +146,7 @@ class App:
         if node is None:
             return ReloadResult(changed=False)
         try:
-            loaded = load_config(self._layout, self._environ)
+            loaded = self._read_config()
         except (ConfigErrors, ConfigMissing) as error:
             node.refuse_config(error)
             _log.error("config_refused", error=error.message)

@@ -1,0 +1,251 @@
+"""The daemon with the embedded supervisor and simulated engines, as real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from core.config.problem import ConfigErrors
+from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError
+from tests.integration.daemon.stack import ROOT, running
+
+SIM = "models: [{id: m, runtime: sim}]\nruntimes:\n  sim: {engine: sim, keepWarm: true}\n"
+ON_DEMAND = "runtimes:\n  sim: {engine: sim}\n"
+
+
+async def test_a_keep_warm_runtime_runs_by_itself(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        runtime = await stack.until_runtime("sim", "running")
+        assert runtime.pid > 0 and runtime.port > 0 and runtime.models == ["m"]
+        assert runtime.unit == "llmgw-engine-sim.service"
+        assert runtime.on == "cpu"
+        assert runtime.memory_mib is not None
+        assert stack.engine_pids() == [runtime.pid]
+
+
+async def test_start_stop_and_restart_on_demand(tmp_path: Path) -> None:
+    async with running(tmp_path, ON_DEMAND) as stack:
+        assert (await stack.until(lambda s: bool(s.runtimes))).runtimes[0].state == "stopped"
+        started = await stack.client.start_runtime("sim")
+        assert started.state == "running"
+        again = await stack.client.start_runtime("sim")
+        assert again.pid == started.pid
+        restarted = await stack.client.restart_runtime("sim")
+        assert restarted.state == "running" and restarted.pid != started.pid
+        stopped = await stack.client.stop_runtime("sim")
+        assert stopped.state == "stopped"
+        assert stack.engine_pids() == []
+        assert (await stack.client.stop_runtime("sim")).state == "stopped"
+
+
+async def test_an_unknown_runtime_is_not_found(tmp_path: Path) -> None:
+    async with running(tmp_path, ON_DEMAND) as stack:
+        for name in ("nope", "../../etc", "a b", "%00"):
+            with pytest.raises(NotFoundError):
+                await stack.client.start_runtime(name)
+
+
+async def test_a_killed_daemon_is_no_matter_to_the_engine_and_its_successor_adopts(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        stack.kill(stack.daemon)
+        assert stack.engine_pids() == [before.pid]
+        stack.start_daemon()
+        after = await stack.until_runtime("sim", "running")
+        assert (after.pid, after.port) == (before.pid, before.port)
+        assert after.reason == "adopted"
+
+
+async def test_an_on_demand_runtime_stays_up_over_a_restart_of_the_daemon(tmp_path: Path) -> None:
+    async with running(tmp_path, ON_DEMAND) as stack:
+        before = await stack.client.start_runtime("sim")
+        stack.kill(stack.daemon)
+        stack.start_daemon()
+        assert (await stack.until_runtime("sim", "running")).pid == before.pid
+
+
+async def test_a_killed_engine_comes_back_by_itself(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        os.kill(before.pid, signal.SIGKILL)
+        after = await stack.until(lambda s: s.runtimes[0].state == "running" and s.runtimes[0].pid != before.pid)
+        assert after.runtimes[0].port == before.port
+        assert len(stack.engine_pids()) == 1
+
+
+async def test_an_engine_that_ends_politely_comes_back_too(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        os.kill(before.pid, signal.SIGTERM)
+        await stack.until(lambda s: s.runtimes[0].state == "running" and s.runtimes[0].pid != before.pid)
+
+
+async def test_a_killed_supervisor_is_no_matter_to_the_engine(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        stack.kill(stack.supervisor)
+        assert stack.engine_pids() == [before.pid]
+        stack.start_supervisor()
+        assert (await stack.client.restart_runtime("sim")).pid != before.pid
+        assert len(stack.engine_pids()) == 1
+
+
+async def test_an_operators_stop_outlives_the_daemon(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        await stack.until_runtime("sim", "running")
+        assert (await stack.client.stop_runtime("sim")).hold
+        stack.kill(stack.daemon)
+        stack.start_daemon()
+        held = await stack.until_runtime("sim", "stopped")
+        assert held.hold and held.reason == "stopped by an operator"
+        assert stack.engine_pids() == []
+        assert (await stack.client.start_runtime("sim")).state == "running"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ('{engine: command, command: [/bin/sh, -c, "exit 3"], HEALTH}', "exited with status 3"),
+        ("{engine: command, command: [/no/such/binary], HEALTH}", "/no/such/binary"),
+        ('{engine: command, command: [/bin/sleep, "60"], HEALTH, startupTimeoutMs: 300}', "within 0.3 s"),
+        ("{engine: llamacpp, weights: /nonexistent.gguf}", "llamacpp is not installed"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_start_fails_once_with_its_reason(tmp_path: Path, runtime: str, words: str) -> None:
+    runtime = runtime.replace("HEALTH", 'healthUrl: "http://127.0.0.1:1/"')
+    async with running(tmp_path, f"runtimes:\n  bad: {runtime}\n  sim: {{engine: sim, keepWarm: true}}\n") as stack:
+        with pytest.raises(LlmgwError, match=words):
+            await stack.client.start_runtime("bad")
+        failed = await stack.until_runtime("bad", "failed")
+        assert words in failed.reason
+        await stack.until_runtime("sim", "running")
+        assert len(stack.engine_pids()) == 1
+
+
+async def test_a_failed_start_shows_the_engines_last_words(tmp_path: Path) -> None:
+    command = '[/bin/sh, -c, "echo cannot open weights; exit 1"]'
+    async with running(
+        tmp_path, f'runtimes:\n  bad: {{engine: command, command: {command}, healthUrl: "http://127.0.0.1:1/"}}\n'
+    ) as stack:
+        with pytest.raises(DependencyError):
+            await stack.client.start_runtime("bad")
+        failed = await stack.until_runtime("bad", "failed")
+        assert failed.log[-1] == "cannot open weights"
+        assert failed.restarts == 0
+        assert [line async for line in stack.client.logs("bad", lines=5)][-1] == "cannot open weights"
+
+
+async def test_a_wrong_config_is_refused_whole_and_shown(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        stack.write_config("runtimes: {sim: {engine: sim, prot: 1}}")
+        with pytest.raises(ConfigError, match=r"runtimes\.sim\.prot"):
+            await stack.client.reload()
+        state = await stack.client.state()
+        assert "runtimes.sim.prot" in state.config.error
+        assert state.runtimes[0].pid == before.pid
+
+
+@pytest.mark.parametrize(
+    ("runtime", "path"),
+    [
+        ("{engine: nonesuch}", r"runtimes\.bad\.engine: there is no engine nonesuch"),
+        ("{engine: sim, args: [--port, '1']}", r"runtimes\.bad\.args: .*--port"),
+        ("{engine: sim, env: {LD_PRELOAD: /x.so}}", r"runtimes\.bad\.env: .*LD_PRELOAD"),
+        ("{engine: llamacpp, weights: 'ftp://x'}", r"runtimes\.bad\.weights: "),
+    ],
+)
+async def test_what_no_engine_accepts_is_refused_when_the_config_is_read(
+    tmp_path: Path, runtime: str, path: str
+) -> None:
+    async with running(tmp_path, SIM) as stack:
+        stack.write_config(f"runtimes: {{bad: {runtime}}}")
+        with pytest.raises(ConfigError, match=path):
+            await stack.client.reload()
+
+
+async def test_a_daemon_that_starts_with_a_broken_file_serves_the_last_good_one(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        stack.kill(stack.daemon)
+        stack.layout.config.write_text("][")
+        stack.start_daemon()
+        state = await stack.until(lambda s: bool(s.runtimes) and s.runtimes[0].state == "running")
+        assert state.runtimes[0].pid == before.pid
+        assert state.config.error
+
+
+async def test_a_reload_restarts_only_what_changed(tmp_path: Path) -> None:
+    two = "runtimes:\n  a: {engine: sim, keepWarm: true}\n  b: {engine: sim, keepWarm: true}\n"
+    async with running(tmp_path, two) as stack:
+        a = await stack.until_runtime("a", "running")
+        b = await stack.until_runtime("b", "running")
+        assert a.port != b.port
+        stack.write_config(two.replace("b: {engine: sim,", "b: {engine: sim, maxConcurrency: 2,"))
+        result = await stack.client.reload()
+        assert (result.restarted, result.started, result.stopped) == (["b"], [], [])
+        await stack.until(lambda s: s.runtimes[1].state == "running" and s.runtimes[1].pid != b.pid)
+        assert (await stack.until_runtime("a", "running")).pid == a.pid
+
+
+async def test_a_runtime_taken_out_of_the_config_goes_with_its_unit(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        await stack.until_runtime("sim", "running")
+        stack.write_config("")
+        assert (await stack.client.reload()).stopped == ["sim"]
+        await stack.until(lambda s: not s.runtimes)
+        assert stack.engine_pids() == []
+        assert not list(stack.layout.units.glob("llmgw-engine-*"))
+
+
+async def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        first = stack.daemon
+        stack.start_daemon()
+        assert stack.daemon is not None and stack.daemon.wait(timeout=20) == ConflictError.exit_code
+        assert "another daemon" in stack.log_text()
+        stack.daemon = first
+
+
+async def test_the_route_table_follows_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        await stack.until_runtime("sim", "running")
+        tables = stack.client.routes()
+        first = await anext(tables)
+        assert first.models[0].targets[0].ready
+        assert Path(first.models[0].targets[0].key_file).stat().st_mode & 0o007 == 0
+        began = time.monotonic()
+        await stack.client.stop_runtime("sim")
+        async for table in tables:
+            if not table.models[0].targets[0].ready:
+                break
+        assert time.monotonic() - began < 5
+        await tables.aclose()
+
+
+async def test_no_secret_stands_in_argv_unit_or_log(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        runtime = await stack.until_runtime("sim", "running")
+        key = (stack.layout.keys / "sim.key").read_text().strip()
+        assert key.encode() not in Path(f"/proc/{runtime.pid}/cmdline").read_bytes()
+        assert key.encode() not in Path(f"/proc/{runtime.pid}/environ").read_bytes()
+        assert key not in (stack.layout.units / runtime.unit).read_text()
+        assert key not in stack.log_text()
+
+
+def test_a_config_that_never_worked_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("servr: 1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "daemon"],
+        cwd=ROOT,
+        env={**os.environ, "LLMGW_STATE": str(tmp_path)},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == ConfigErrors.exit_code
+    assert b"did you mean server" in done.stderr
