@@ -1,0 +1,52 @@
+"""What all units of one supervisor share: where their files are, and how their processes are found again."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.log import EventLogger
+from units.embedded.cgroup import CgroupGroup, ProcessGroup
+from units.embedded.mark import MarkGroup
+from units.embedded.memory import BIRTH_SUFFIX, STATE_SUFFIX
+from units.embedded.procfs import ProcessTable
+from units.embedded.quantities import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One per supervisor."""
+
+    units: Path
+    state: Path
+    logs: Path
+    boot_id: str
+    cgroups: Path | None
+    """None: processes are found by their mark."""
+    nofile: Limit
+    """The limit that the supervisor was given, for units that set none."""
+    log: EventLogger
+    table: ProcessTable = field(default_factory=ProcessTable)
+
+    def make_group(self, name: str, mark: int) -> ProcessGroup:
+        """The process group of one life of a unit."""
+        return CgroupGroup(self.cgroups / name) if self.cgroups is not None else MarkGroup(mark, self.table)
+
+    def memory(self, name: str) -> Path:
+        return self.state / f"{name}{STATE_SUFFIX}"
+
+    def birth(self, name: str) -> Path:
+        return self.state / f"{name}{BIRTH_SUFFIX}"
+
+    def unit_log(self, name: str) -> Path:
+        return log_path(self.logs, name)
+
+    def credentials(self, name: str) -> Path:
+        return self.state / f"{name}.credentials"
+
+    def notify_socket(self, invocation_id: str) -> Path:
+        """Named after the life and not the unit: a unit's name may be longer than a socket's path."""
+        return self.state / f"{invocation_id[:12]}"
+
+
+def log_path(logs: Path, name: str) -> Path:
+    """Where a unit's output goes."""
+    return logs / f"{name}.log"
