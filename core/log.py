@@ -10,6 +10,7 @@ journal reads it. Values are escaped onto one line: nobody can forge a second li
 import json
 import os
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TextIO
 
@@ -32,10 +33,10 @@ class _Sink:
         self.prefix = False
         self.program = ""
 
-    def write(self, level: Level, line: str) -> None:
+    def write(self, level: Level, *lines: str) -> None:
         lead = f"<{int(level)}>" if self.prefix else f"{level.name.lower():7} "
         try:
-            self.stream.write(f"{lead}{line}\n")
+            self.stream.write("".join(f"{lead}{line}\n" for line in lines))
             self.stream.flush()
         except (OSError, ValueError):
             pass  # a closed or full stderr must not end the program
@@ -96,6 +97,11 @@ class EventLogger:
 
     def error(self, event: str, **facts: object) -> None:
         self._emit(Level.ERROR, event, facts)
+
+    def info_lines(self, lines: Sequence[str]) -> None:
+        """Whole lines that the caller has formatted (and quoted), in one write: for what is logged per request."""
+        if Level.INFO <= _sink.level:
+            _sink.write(Level.INFO, *lines)
 
     def _emit(self, level: Level, event: str, facts: dict[str, object]) -> None:
         if level > _sink.level:

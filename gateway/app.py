@@ -7,7 +7,7 @@ found through globals.
 import os
 from collections.abc import Mapping
 
-from falcon.asgi import App, Request, Response
+from falcon.asgi import App
 
 from core.client import DaemonClient
 from core.clock import SystemClock
@@ -15,10 +15,12 @@ from core.http.pool import UpstreamPool
 from core.log import configure, get_logger
 from core.paths import Layout
 from gateway.boundary import add_handlers
+from gateway.fastlane import FalconApp, FastLane
 from gateway.guard import Guard
 from gateway.lifecycle import Lifecycle
 from gateway.loads import Loads
 from gateway.relay import Dispatcher
+from gateway.request_log import RequestLog
 from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
@@ -29,33 +31,33 @@ from gateway.state import RouteState
 from gateway.table import INFERENCE_PATHS
 from gateway.wake import Waker
 
-GatewayApp = App[Request, Response]
 
-
-def create_app(environ: Mapping[str, str] | None = None) -> GatewayApp:
+def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     """The gateway's ASGI application. `LLMGW_STATE` chooses the layout, `LLMGW_LOG_LEVEL` what is logged."""
     environ = os.environ if environ is None else environ
     configure("gateway", environ.get("LLMGW_LOG_LEVEL", "info"))
     layout = Layout.from_environment(environ)
     log = get_logger("gateway")
     daemon = DaemonClient(layout.daemon_socket)
-    state = RouteState(daemon, SnapshotFile(layout.gateway_state), log)
     pool = UpstreamPool()
+    state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, log)
     waker = Waker(daemon)
-    dispatcher = Dispatcher(pool, Loads(SystemClock()), log)
+    requests = RequestLog(log)
+    dispatcher = Dispatcher(Loads(SystemClock()), requests)
 
-    app: GatewayApp = App(middleware=[Lifecycle(state, daemon, pool, waker, log)])
+    app: FalconApp = App(middleware=[Lifecycle(state, daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
     app.resp_options.xml_error_serialization = False
     add_handlers(app, log)
     guard = Guard(state)
+    inference = tuple(Inference(path, guard, state, dispatcher, waker) for path in INFERENCE_PATHS)
     app.add_route("/", Index())
     app.add_route("/health", Health())
     app.add_route("/health/ready", HealthReady(state))
     app.add_route("/v1/models", Models(guard))
     app.add_route("/v1/models/{model_id:path}", OneModel(guard))
-    for path in INFERENCE_PATHS:
-        app.add_route(path, Inference(path, guard, state, dispatcher, waker))
+    for resource in inference:
+        app.add_route(resource.path, resource)
     app.add_route("/gateway/node", Node(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))
-    return app
+    return FastLane(app, inference)

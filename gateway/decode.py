@@ -52,13 +52,13 @@ def read_asked(body: bytes) -> Asked:
     return asked
 
 
-def check_content(content_type: str, content_encoding: str) -> None:
+def check_content(content_type: bytes, content_encoding: bytes) -> None:
     """Refuse what cannot be read as JSON. Raises: ApiError (415).
 
     Any type but multipart is tried: `curl -d` sends `application/x-www-form-urlencoded` with perfectly good JSON,
     and the parser is the better judge.
     """
-    if content_encoding and content_encoding.lower() != "identity":
+    if content_encoding and content_encoding.lower() != b"identity":
         raise ApiError(415, "unsupported_content_encoding", "Compressed request bodies are not supported here.")
-    if content_type[:10].lower() == "multipart/":
+    if content_type[:10].lower() == b"multipart/":
         raise ApiError(415, "unsupported_content_type", "This endpoint expects application/json.")

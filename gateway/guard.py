@@ -1,10 +1,12 @@
 """The door in front of every resource: a request passes it first, or does not pass."""
 
+from collections.abc import Mapping
+
 from falcon.asgi import Request
 
 from gateway.auth import Access, decide, find_credential
 from gateway.errors import not_ready
-from gateway.incoming import Incoming
+from gateway.incoming import read_browser_facts, read_headers
 from gateway.origin import check_origin
 from gateway.state import Routes, RouteState
 
@@ -15,17 +17,23 @@ class Guard:
     def __init__(self, state: RouteState) -> None:
         self._state = state
 
-    def admit(self, access: Access, incoming: Incoming) -> tuple[Routes, str]:
+    def admit(self, access: Access, fields: Mapping[bytes, bytes], peer: str) -> tuple[Routes, str]:
         """The routes to serve this request with, and the name of its key. Raises: ApiError."""
         routes = self._state.routes
         if routes is None:
             raise not_ready()
-        policy = routes.lookup.access
-        if access is Access.ADMIN:
-            check_origin(incoming.browser_facts(), loopback=policy.loopback)
-        credential = find_credential(incoming.get(b"authorization"), incoming.get(b"x-api-key"))
-        return routes, decide(access, credential, incoming.peer, policy)
+        credential = find_credential(fields.get(b"authorization", b""), fields.get(b"x-api-key", b""))
+        return routes, decide(access, credential, peer, routes.lookup.access)
 
     def admit_request(self, access: Access, req: Request) -> Routes:
         """`admit` for resources that need nothing else of the headers."""
-        return self.admit(access, Incoming(req.scope))[0]
+        headers = req.scope["headers"]
+        routes, _ = self.admit(access, read_headers(headers), peer_of(req.scope.get("client")))
+        if access is Access.ADMIN:
+            check_origin(read_browser_facts(headers), loopback=routes.lookup.access.loopback)
+        return routes
+
+
+def peer_of(client: object) -> str:
+    """The other end's address, from an ASGI scope's `client`; empty on a unix socket."""
+    return str(client[0]) if isinstance(client, (tuple, list)) and client else ""

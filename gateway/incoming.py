@@ -1,41 +1,29 @@
-"""The headers of a request that the gateway looks at, read in one pass over the ASGI scope.
+"""The headers of a request that the gateway looks at, read in one pass.
 
 Reading them one by one through the framework would cost more than the whole authentication.
 """
 
-from core.http.asgi import Scope
+from collections.abc import Iterable
+
 from gateway.origin import BrowserFacts
 
-_NAMES = frozenset(
-    (
-        b"authorization", b"x-api-key", b"x-request-id", b"content-type", b"content-encoding",
-        b"host", b"origin", b"sec-fetch-site",
-    )
-)  # fmt: skip
+_NAMES = frozenset({b"authorization", b"x-api-key", b"x-request-id", b"content-type", b"content-encoding"})
+_BROWSERS_NAMES = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
-class Incoming:
-    """Header values as bytes; of a repeated header the first counts."""
+def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The fields that every inference request is judged by; of a repeated one the first counts."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in _NAMES and name not in found:
+            found[name] = value
+    return found
 
-    __slots__ = ("_found", "peer")
 
-    def __init__(self, scope: Scope) -> None:
-        headers = scope["headers"]
-        client = scope.get("client")
-        self._found: dict[bytes, bytes] = {}
-        self.peer = str(client[0]) if isinstance(client, (tuple, list)) and client and client[0] else ""
-        """The other end's address; empty on a unix socket."""
-        if isinstance(headers, (list, tuple)):
-            for name, value in headers:
-                if name in _NAMES:
-                    self._found.setdefault(name, value)
-
-    def get(self, name: bytes) -> bytes:
-        """The value, or nothing."""
-        return self._found.get(name, b"")
-
-    def text(self, name: bytes) -> str:
-        return self._found.get(name, b"").decode("latin-1")
-
-    def browser_facts(self) -> BrowserFacts:
-        return BrowserFacts(self.text(b"host"), self.text(b"origin"), self.text(b"sec-fetch-site"))
+def read_browser_facts(headers: Iterable[tuple[bytes, bytes]]) -> BrowserFacts:
+    """The fields that tell what page of what site asks."""
+    found: dict[bytes, str] = {}
+    for name, value in headers:
+        if name in _BROWSERS_NAMES:
+            found.setdefault(name, value.decode("latin-1"))
+    return BrowserFacts(found.get(b"host", ""), found.get(b"origin", ""), found.get(b"sec-fetch-site", ""))

@@ -10,6 +10,7 @@ from core.client import DaemonClient
 from core.http.pool import UpstreamPool
 from core.log import EventLogger
 from core.tasks import Backoff, supervise
+from gateway.request_log import RequestLog
 from gateway.state import RouteState
 from gateway.wake import Waker
 
@@ -21,12 +22,19 @@ class Lifecycle:
     """Owner of the worker's long-lived task and of its connections."""
 
     def __init__(
-        self, state: RouteState, daemon: DaemonClient, pool: UpstreamPool, waker: Waker, log: EventLogger
+        self,
+        state: RouteState,
+        daemon: DaemonClient,
+        pool: UpstreamPool,
+        waker: Waker,
+        requests: RequestLog,
+        log: EventLogger,
     ) -> None:
         self._state = state
         self._daemon = daemon
         self._pool = pool
         self._waker = waker
+        self._requests = requests
         self._log = log
         self._following: asyncio.Task[None] | None = None
 
@@ -44,3 +52,4 @@ class Lifecycle:
         await self._waker.close()
         await self._pool.close()
         await self._daemon.__aexit__()
+        self._requests.flush()

@@ -5,19 +5,17 @@ tell. Between the head of an answer and its end no code in here runs, unless the
 model than the engine has (`gateway/renamed.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 
 from core.api import RouteTarget
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
-from core.http.pool import Target, UpstreamPool
+from core.http.pool import Target
 from core.http.verdict import Ended
-from core.log import EventLogger
 from gateway.errors import ApiError, stream_error_event
 from gateway.loads import Loads
-from gateway.request_log import RequestRecord, log_request
-from gateway.state import Routes
+from gateway.request_log import RequestLog, RequestRecord
+from gateway.state import Upstream
 
 MAX_ATTEMPTS = 4
 """Targets that one request may be sent to."""
@@ -34,29 +32,27 @@ _BROKEN_EVENT = stream_error_event("upstream_broken", "The answer broke off: the
 class Dispatcher:
     """What every relay of a worker shares."""
 
-    pool: UpstreamPool
     loads: Loads
-    log: EventLogger
-
-    def connect(self, routes: Routes, target: RouteTarget) -> Target:
-        """The pool's target for one of the table's. Cheap: the same words give the same object."""
-        key = routes.upstream_keys.get(target.key_file)
-        return self.pool.target(target.id, target.host, target.port, key.reveal() if key else "")
+    log: RequestLog
 
 
 class InferencePlan(RelayPlan):
     """One request's way over its targets."""
 
-    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_routes", "record")
+    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_upstreams", "record")
 
     error_event = _BROKEN_EVENT
 
     def __init__(
-        self, dispatcher: Dispatcher, routes: Routes, candidates: Sequence[RouteTarget], record: RequestRecord
+        self,
+        dispatcher: Dispatcher,
+        upstreams: Mapping[str, Upstream],
+        candidates: Sequence[RouteTarget],
+        record: RequestRecord,
     ) -> None:
         self._dispatcher = dispatcher
-        self._routes = routes
-        self._candidates = candidates[:MAX_ATTEMPTS]
+        self._upstreams = upstreams
+        self._candidates = candidates
         self._next = 0
         self._held: list[str] = []
         self.record = record
@@ -64,13 +60,14 @@ class InferencePlan(RelayPlan):
     def next_target(self, failed: Attempt | None) -> Target | None:
         if failed is not None and failed.ended in _HOLD_AGAINST:
             self._dispatcher.loads.failed(failed.target.name)
-        if self._next >= len(self._candidates):
+        number = self._next
+        if number >= len(self._candidates) or number >= MAX_ATTEMPTS:
             return None
-        chosen = self._candidates[self._next]
-        self._next += 1
-        self._dispatcher.loads.begin(chosen.id)
-        self._held.append(chosen.id)
-        return self._dispatcher.connect(self._routes, chosen)
+        self._next = number + 1
+        target_id = self._candidates[number].id
+        self._dispatcher.loads.begin(target_id)
+        self._held.append(target_id)
+        return self._upstreams[target_id].target
 
     @property
     def current(self) -> RouteTarget:
@@ -78,11 +75,9 @@ class InferencePlan(RelayPlan):
         return self._candidates[self._next - 1]
 
     def response_headers(self, target: Target) -> bytes:
-        self.record.target = target.name
-        return b"x-request-id: %b\r\nx-llmgw-target: %b\r\n" % (
-            self.record.request_id.encode("ascii"),
-            header_safe(target.name),
-        )
+        record = self.record
+        record.target = target.name
+        return b"x-request-id: %b\r\n%b" % (record.request_id.encode("ascii"), self._upstreams[target.name].header)
 
     def attempt_ended(self, attempt: Attempt) -> None:
         self._release(attempt.target.name)
@@ -91,8 +86,9 @@ class InferencePlan(RelayPlan):
 
     def ended(self, outcome: RelayOutcome) -> None:
         # A target that was named for a retry which the client did not wait for was never asked.
-        for target_id in list(self._held):
-            self._release(target_id)
+        for target_id in self._held:
+            self._dispatcher.loads.end(target_id)
+        self._held.clear()
         record = self.record
         record.ended = outcome.ended
         record.attempts = len(outcome.attempts)
@@ -100,17 +96,12 @@ class InferencePlan(RelayPlan):
         record.first_byte_s = outcome.first_byte_s or 0.0
         if outcome.status is not None or outcome.ended is Ended.CLIENT_GONE:
             record.status = outcome.status or 0
-            log_request(self._dispatcher.log, record, monotonic())
+            self._dispatcher.log.write(record)
 
     def _release(self, target_id: str) -> None:
         if target_id in self._held:
             self._held.remove(target_id)
             self._dispatcher.loads.end(target_id)
-
-
-def header_safe(text: str) -> bytes:
-    """A name as a header's value: nothing in it can end the line."""
-    return text.encode("ascii", "replace") if text.isprintable() else b"?"
 
 
 def explain_failure(outcome: RelayOutcome, model: str) -> ApiError:

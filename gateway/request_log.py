@@ -1,16 +1,20 @@
 """One line per inference request, written when the request has really ended.
 
-Built with one f-string instead of the general logger: this runs for every request, and its cost is part of what a
-request costs. Names that come from elsewhere are quoted unless they are plain.
+This runs for every request, and its cost is part of what a request costs: a line is one f-string, and lines leave
+together, at most `FLUSH_S` after their request. Names that come from elsewhere are quoted unless they are plain.
 """
 
+import asyncio
 import json
 import os
 import re
 from dataclasses import dataclass
+from time import monotonic
 
 from core.log import EventLogger, Level
 
+FLUSH_S = 0.1
+_FLUSH_LINES = 256
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -48,12 +52,35 @@ class RequestIds:
         return f"{self._prefix}-{self._count:x}"
 
 
-def log_request(log: EventLogger, record: RequestRecord, now_s: float) -> None:
-    """Write the line, at info; a client that is gone before its answer has status 0."""
-    if not log.enabled(Level.INFO):
-        return
+class RequestLog:
+    """Collects the lines of this worker's requests."""
+
+    def __init__(self, log: EventLogger) -> None:
+        self._log = log
+        self._lines: list[str] = []
+
+    def write(self, record: RequestRecord) -> None:
+        """Add the request's line, at info; a client that is gone before its answer has status 0."""
+        if not self._log.enabled(Level.INFO):
+            return
+        lines = self._lines
+        if not lines:
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        lines.append(format_record(record, monotonic()))
+        if len(lines) >= _FLUSH_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been collected."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._log.info_lines(lines)
+
+
+def format_record(record: RequestRecord, now_s: float) -> str:
+    """The line. Pure."""
     r = record
-    log.info(
+    return (
         f"request id={r.request_id} path={r.path} model={_shown(r.model)} status={r.status} ended={r.ended}"
         f" target={_shown(r.target)} attempts={r.attempts} stream={'yes' if r.stream else 'no'}"
         f" key={_shown(r.key)} size_bytes={r.size_bytes} first_byte_s={r.first_byte_s:.4f}"

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from core.api import RouteTable
+from core.api import RouteTable, RouteTarget
 from core.client import DaemonClient
 from core.errors import LlmgwError
+from core.http.pool import Target, UpstreamPool
 from core.log import EventLogger
 from core.secret import Secret
 from core.tasks import Backoff
@@ -25,21 +26,37 @@ RECONNECT_CAP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
+class Upstream:
+    """A target as the relay needs it."""
+
+    target: Target
+    header: bytes
+    """The line that tells the client which target answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class Routes:
     """One table with everything made from it. Requests take it once and keep it to their end."""
 
     lookup: Lookup
-    upstream_keys: Mapping[str, Secret]
+    upstreams: Mapping[str, Upstream]
+    """By target id, of every target in the table."""
+
+
+def header_safe(text: str) -> bytes:
+    """A name as a header's value: nothing in it can end the line."""
+    return text.encode("ascii", "replace") if text.isprintable() else b"?"
 
 
 class RouteState:
     """The current routes of this worker."""
 
-    def __init__(self, daemon: DaemonClient, snapshot: SnapshotFile, log: EventLogger) -> None:
+    def __init__(self, daemon: DaemonClient, snapshot: SnapshotFile, pool: UpstreamPool, log: EventLogger) -> None:
         self.routes: Routes | None = None
         """None until the first table, from wherever it came."""
         self._daemon = daemon
         self._snapshot = snapshot
+        self._pool = pool
         self._log = log
         self._attempted = asyncio.Event()
         self._changed = asyncio.Event()
@@ -107,10 +124,21 @@ class RouteState:
         keys, unusable = read_keys(sorted_key_files(table))
         if unusable:
             self._log.warning("upstream_key_unusable", files=",".join(unusable))
-        self.routes = Routes(build_lookup(table), keys)
+        upstreams = {
+            target.id: self._connect(target, keys.get(target.key_file))
+            for model in table.models
+            for target in model.targets
+        }
+        self.routes = Routes(build_lookup(table), upstreams)
+        self._pool.retain({upstream.target for upstream in upstreams.values()})
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._log.debug("routes_applied", version=table.version, epoch=table.epoch, models=len(table.models))
+
+    def _connect(self, target: RouteTarget, key: Secret | None) -> Upstream:
+        """The pool's target for one of the table's: the same as before when nothing changed, with its connections."""
+        pooled = self._pool.target(target.id, target.host, target.port, key.reveal() if key else "")
+        return Upstream(pooled, b"x-llmgw-target: %b\r\n" % header_safe(target.id))
 
     async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float) -> bool:
         """Wait until the routes satisfy `holds`; False when they do not within `timeout_s`."""

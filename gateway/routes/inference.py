@@ -5,23 +5,24 @@ moment closes the engine's request, streaming or not; that is the relay's doing 
 """
 
 import asyncio
+from dataclasses import dataclass
 from time import monotonic
 
 from falcon.asgi import Request, Response
 
 from core.api import RouteTarget
-from core.http.asgi import SPLICE_EXTENSION
+from core.http.asgi import SPLICE_EXTENSION, Scope
 from core.http.stream import ClientStream
 from gateway.auth import Access
 from gateway.boundary import write_error
-from gateway.decode import Asked, check_content, read_asked
+from gateway.decode import check_content, read_asked
 from gateway.errors import ApiError, cut, unknown_model
-from gateway.guard import Guard
-from gateway.incoming import Incoming
+from gateway.guard import Guard, peer_of
+from gateway.incoming import read_headers
 from gateway.readiness import explain_unready
 from gateway.relay import Dispatcher, InferencePlan, explain_failure
 from gateway.renamed import RenamedAnswer
-from gateway.request_log import RequestIds, RequestRecord, log_request
+from gateway.request_log import RequestIds, RequestRecord
 from gateway.router import order_targets
 from gateway.state import Routes, RouteState
 from gateway.table import ModelEntry
@@ -32,12 +33,25 @@ READY_WAIT_S = 1.0
 """How long a request waits for a runtime that was just asked to start."""
 
 
+FAILURE = "llmgw.failure"
+"""Where a scope carries the `RelayFailure` that the fast lane met: its request is answered and not asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayFailure:
+    """A request that no target answered."""
+
+    record: RequestRecord
+    error: ApiError
+
+
 class Inference:
     """One inference path."""
 
     def __init__(self, path: str, guard: Guard, state: RouteState, dispatcher: Dispatcher, waker: Waker) -> None:
-        self._path = path
-        self._raw_path = path.encode("ascii")
+        self.path = path
+        self.raw_path = path.encode("ascii")
+        """What engines are asked: our own words, so that no escape and no query of a client reaches one."""
         self._guard = guard
         self._state = state
         self._dispatcher = dispatcher
@@ -45,54 +59,73 @@ class Inference:
         self._ids = RequestIds()
 
     async def on_post(self, req: Request, resp: Response) -> None:
-        incoming = Incoming(req.scope)
-        request_id = self._ids.read_or_make(incoming.get(b"x-request-id"))
-        record = RequestRecord(request_id, self._path, monotonic())
+        failure = req.scope.get(FAILURE)
+        if isinstance(failure, RelayFailure):
+            self._refuse(resp, failure.record, failure.error)
+            return
+        fields = read_headers(req.scope["headers"])
+        record = self._open_record(fields)
         try:
-            await self._serve(req, resp, incoming, record)
+            await self._serve(req, resp, fields, record)
         except ApiError as error:
             self._refuse(resp, record, error)
         except asyncio.CancelledError:
             # The client left while its model was being loaded: nobody is asked any more, but the line is owed.
             record.ended = "client_gone"
-            log_request(self._dispatcher.log, record, monotonic())
+            self._dispatcher.log.write(record)
             raise
 
-    async def _serve(self, req: Request, resp: Response, incoming: Incoming, record: RequestRecord) -> None:
-        routes, record.key = self._guard.admit(Access.INFERENCE, incoming)
-        check_content(incoming.text(b"content-type"), incoming.text(b"content-encoding"))
-        client = find_client(req)
+    def plan_relay(self, scope: Scope, client: ClientStream) -> InferencePlan | None:
+        """The whole decision for the usual request, without waiting for anything: a model that is ready.
+
+        None for every other case, refusals included: `on_post` then goes through it again, and answers.
+        """
+        fields = read_headers(client.headers)
+        record = self._open_record(fields)
+        try:
+            routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(scope.get("client")))
+            entry, asked = self._read(routes, fields, client.body, record)
+        except ApiError:
+            return None
+        if not entry.ready[self.path] or entry.is_renamed or asked != entry.model.id:
+            return None
+        return InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record)
+
+    def _open_record(self, fields: dict[bytes, bytes]) -> RequestRecord:
+        return RequestRecord(self._ids.read_or_make(fields.get(b"x-request-id", b"")), self.path, monotonic())
+
+    async def _serve(self, req: Request, resp: Response, fields: dict[bytes, bytes], record: RequestRecord) -> None:
+        client = find_client(req.scope)
+        routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(req.scope.get("client")))
         body = client.body if client is not None else await read_body(req)
-        model = self._note_asked(record, read_asked(body))
-        routes, entry = await self._find_ready(routes, model)
-        order = self._order(entry)
-        plan = InferencePlan(self._dispatcher, routes, order, record)
-        if client is None or entry.is_renamed or model != entry.model.id:
-            await RenamedAnswer(plan, entry, model, body).respond(req, resp, self._raw_path)
+        entry, asked = self._read(routes, fields, body, record)
+        if not entry.ready[self.path]:
+            routes, entry = await self._wait_ready(entry, asked)
+        plan = InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record)
+        if client is None or entry.is_renamed or asked != entry.model.id:
+            await RenamedAnswer(plan, entry, asked, body).respond(req, resp, self.raw_path)
             return
-        # Our own path and not the client's: no escape and no query of a client reaches an engine.
-        outcome = await client.relay(plan, path=self._raw_path)
+        outcome = await client.relay(plan, path=self.raw_path)
         if outcome is not None:
             raise explain_failure(outcome, record.model)
 
-    @staticmethod
-    def _note_asked(record: RequestRecord, asked: Asked) -> str:
+    def _read(
+        self, routes: Routes, fields: dict[bytes, bytes], body: bytes, record: RequestRecord
+    ) -> tuple[ModelEntry, str]:
+        """Which model is asked for, and whether it exists. Raises: ApiError."""
+        check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+        asked = read_asked(body)
         model = asked.model or ""
         record.model = cut(model)
         record.stream = asked.stream is True
-        return model
-
-    async def _find_ready(self, routes: Routes, model: str) -> tuple[Routes, ModelEntry]:
         entry = routes.lookup.models.get(model)
         if entry is None:
             raise unknown_model(model)
-        if entry.ready[self._path]:
-            return routes, entry
-        return await self._wait_ready(entry, model)
+        return entry, model
 
     async def _wait_ready(self, entry: ModelEntry, model: str) -> tuple[Routes, ModelEntry]:
         """Have the model started if need be, and give it a moment. Raises: ApiError when it is not ready then."""
-        unready = explain_unready(entry, self._path, model)
+        unready = explain_unready(entry, self.path, model)
         if unready.start:
             await self._waker.start(unready.start, cut(model))
         elif not unready.error.retry_after_s:
@@ -102,19 +135,19 @@ class Inference:
         found = routes.lookup.models.get(model) if routes is not None else None
         if routes is None or found is None:
             raise unknown_model(model)
-        if not found.ready[self._path]:
-            raise explain_unready(found, self._path, model).error
+        if not found.ready[self.path]:
+            raise explain_unready(found, self.path, model).error
         return routes, found
 
     def _is_settled(self, routes: Routes, model: str) -> bool:
         """Whether waiting on has no purpose: the model is ready, is gone, or has failed."""
         entry = routes.lookup.models.get(model)
-        if entry is None or entry.ready[self._path]:
+        if entry is None or entry.ready[self.path]:
             return True
-        return not explain_unready(entry, self._path, model).error.retry_after_s
+        return not explain_unready(entry, self.path, model).error.retry_after_s
 
     def _order(self, entry: ModelEntry) -> tuple[RouteTarget, ...]:
-        ready = entry.ready[self._path]
+        ready = entry.ready[self.path]
         if len(ready) == 1:
             return ready
         loads = self._dispatcher.loads
@@ -127,12 +160,12 @@ class Inference:
             record.ended = "refused"
         write_error(resp, error)
         resp.set_header("x-request-id", record.request_id)
-        log_request(self._dispatcher.log, record, monotonic())
+        self._dispatcher.log.write(record)
 
 
-def find_client(req: Request) -> ClientStream | None:
+def find_client(scope: Scope) -> ClientStream | None:
     """The server's relay, where it offers one."""
-    extensions = req.scope.get("extensions")
+    extensions = scope.get("extensions")
     client = extensions.get(SPLICE_EXTENSION) if isinstance(extensions, dict) else None
     return client if isinstance(client, ClientStream) else None
 

@@ -128,7 +128,7 @@ async def test_without_our_server_the_same_routes_answer_through_falcon(tmp_path
         routes = table(model("m", target_of(engine)))
         async with FakeDaemon(layout.daemon_socket, routes):
             app = create_app({"LLMGW_STATE": str(tmp_path)})
-            async with ASGIConductor(app) as conductor:
+            async with ASGIConductor(app.app) as conductor:
                 answer = await conductor.simulate_post(CHAT, body=chat(stream=stream))
                 refused = await conductor.simulate_post(CHAT, body=b"nonsense")
     assert answer.status_code == 200

@@ -120,8 +120,8 @@ def test_usage_is_wanted_only_when_it_was_asked_for() -> None:
 )
 def test_only_what_cannot_be_json_is_a_415(content_type: str, encoding: str, code: str) -> None:
     if not code:
-        check_content(content_type, encoding)
+        check_content(content_type.encode(), encoding.encode())
         return
     with pytest.raises(ApiError) as caught:
-        check_content(content_type, encoding)
+        check_content(content_type.encode(), encoding.encode())
     assert (caught.value.http_status, caught.value.code) == (415, code)
