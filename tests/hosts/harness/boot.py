@@ -23,7 +23,7 @@ from tests.hosts.harness.estate import delete_namespace, estate, namespace_exist
 from tests.hosts.harness.net import Network, ip
 from tests.hosts.harness.tree import base_tree
 
-_BOOT_LIMIT_S = 60.0
+_BOOT_LIMIT_S = 30.0
 _STOP_LIMIT_S = 30.0
 _INIT_SCRIPT = Path(__file__).with_name("init.sh")
 _CREDENTIALS = struct.Struct("=iii")  # struct ucred: pid, uid, gid
@@ -295,7 +295,19 @@ class Host:
                     break
         finally:
             os.close(pidfd)
-        raise HostFailed(f"host {self.name} did not boot\n{self._console()}")
+        raise HostFailed(f"host {self.name} did not boot\n{self._console()}{self._waiting_for(process.pid)}")
+
+    def _waiting_for(self, launcher: int) -> str:
+        """What a host that runs, and yet has not booted, is busy with."""
+        children = Path(f"/proc/{launcher}/task/{launcher}/children")
+        if not children.exists() or not (pids := children.read_text().split()):
+            return ""
+        self.init_pid = int(pids[0])
+        try:
+            jobs = self.run("systemctl", "list-jobs", check=False, timeout_s=10).stdout
+            return jobs + self.run("journalctl", "--no-pager", "-n", "30", check=False, timeout_s=10).stdout
+        except subprocess.TimeoutExpired:
+            return "and does not answer systemctl"
 
     def _console(self) -> str:
         return (self._state / "console.log").read_text(errors="replace")[-4000:]
