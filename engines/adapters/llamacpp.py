@@ -28,7 +28,6 @@ from engines.prometheus import read_samples
 from engines.spec import check_common, check_weights, is_clean, require_clean
 
 _OPTIONS = {
-    "executable": Option(str, absolute_path=True),
     "threads": Option(int, minimum=1, maximum=1024),
     "gpuLayers": Option(int, minimum=0, maximum=9999),
     "embeddings": Option(bool),
@@ -64,7 +63,13 @@ class LlamaCppAdapter:
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
-        executable = _executable(spec, build)
+        if build is None:
+            raise ConfigError(
+                f"runtime {spec.runtime_id!r}: no build of llama.cpp is installed",
+                hint="llmgw engine install llamacpp, or set build to the path of a llama-server of your own",
+                code="engine_build_missing",
+            )
+        executable = str(build.executable)
         argv = (
             executable,
             *("--host", spec.host, "--port", str(spec.port)),
@@ -105,19 +110,6 @@ class LlamaCppAdapter:
         )
 
 
-def _executable(spec: EngineSpec, build: Build | None) -> str:
-    own = spec.options.get("executable")
-    if isinstance(own, str) and own:
-        return own
-    if build is None:
-        raise ConfigError(
-            f"runtime {spec.runtime_id!r}: no build of llama.cpp is installed",
-            hint="llmgw engine install llamacpp, or set options.executable to a llama-server of your own",
-            code="engine_build_missing",
-        )
-    return str(build.executable)
-
-
 def _context(spec: EngineSpec) -> tuple[str, ...]:
     slots = ("--parallel", str(spec.max_concurrency))
     if spec.context_length:
@@ -151,14 +143,14 @@ def _modes(spec: EngineSpec) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _environment(spec: EngineSpec, build: Build | None) -> tuple[tuple[str, str], ...]:
+def _environment(spec: EngineSpec, build: Build) -> tuple[tuple[str, str], ...]:
     ours = (
         ("HOME", str(spec.home)),
         ("XDG_CACHE_HOME", str(spec.home / ".cache")),
         # Empty hides every card from a CUDA build: a runtime without devices must not even make a context on one.
         ("CUDA_VISIBLE_DEVICES", ",".join(spec.devices)),
     )
-    return (*(build.environment if build else ()), *spec.env, *ours)
+    return (*build.environment, *spec.env, *ours)
 
 
 def _read_only(spec: EngineSpec, executable: str) -> tuple[str, ...]:

@@ -11,6 +11,6 @@ SIM = FlagTable(
         "--context-length": "llmgw sets it from contextLength",
         **dict.fromkeys(("-h", "--help"), "it prints something and ends, so the runtime would never serve"),
     },
-    allowed=frozenset({"--load-time"}),
+    allowed=frozenset({"--load-time", "--first-token-s"}),
     prefixes=True,
 )

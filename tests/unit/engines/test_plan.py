@@ -1,0 +1,81 @@
+"""Which build a machine takes; the machines are a table."""
+
+import pytest
+
+from core.errors import BugError, NotFoundError
+from engines.machine import Machine, parse_cpu_features, parse_glibc, read_machine
+from engines.plan import NoBuildFits, plan_build
+from engines.recipe import load_recipe, parse_recipe
+
+_AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2", "sse4_2"})
+
+
+@pytest.mark.parametrize(
+    ("machine", "reason"),
+    [
+        (Machine("linux-x86_64", (2, 36), _AVX2), ""),
+        (Machine("linux-x86_64", (2, 35), _AVX2 | {"avx512f"}), ""),
+        (Machine("linux-x86_64", (3, 0), _AVX2), ""),
+        (Machine("linux-x86_64", (2, 31), _AVX2), "needs glibc 2.35, this has 2.31"),
+        (Machine("linux-x86_64", (2, 4), _AVX2), "needs glibc 2.35, this has 2.4"),
+        (Machine("linux-x86_64", (0, 0), _AVX2), "needs glibc 2.35, this has none"),
+        (Machine("linux-x86_64", (2, 36), frozenset({"sse4_2"})), "needs a processor with avx2, fma, f16c, bmi2"),
+        (Machine("linux-x86_64", (2, 36), _AVX2 - {"fma"}), "needs a processor with fma"),
+        (Machine("linux-x86_64", (2, 36), frozenset()), "needs a processor with avx2"),
+        (Machine("linux-aarch64", (2, 39), frozenset()), "is for linux-x86_64, this is linux-aarch64"),
+        (Machine("darwin-arm64", (0, 0), frozenset()), "is for linux-x86_64, this is darwin-arm64"),
+    ],
+)
+def test_a_build_is_taken_only_where_it_runs_and_the_reason_is_said(machine: Machine, reason: str) -> None:
+    plan = plan_build(load_recipe("llamacpp"), machine)
+
+    if not reason:
+        assert plan.require().name == "pypi-vulkan-0.10068.0"
+        return
+    assert plan.chosen is None
+    with pytest.raises(NoBuildFits) as caught:
+        plan.require()
+    assert reason in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_build_that_no_recipe_knows_is_said_to_be_unknown() -> None:
+    with pytest.raises(NoBuildFits, match="no build of llamacpp by that name"):
+        plan_build(load_recipe("llamacpp"), Machine("linux-x86_64", (2, 36), _AVX2), "b1").require()
+
+
+@pytest.mark.parametrize("engine", ["", "sim", "../llamacpp", "llamacpp.toml", "a/b", "x\x00"])
+def test_an_engine_without_a_recipe_is_not_found(engine: str) -> None:
+    with pytest.raises(NotFoundError):
+        load_recipe(engine)
+
+
+def test_this_machine_can_be_read() -> None:
+    machine = read_machine()
+
+    assert machine.platform.startswith("linux-")
+    assert machine.cpu_features
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("glibc 2.36", (2, 36)), ("glibc 2.36.1", (2, 36)), ("musl 1.2", (0, 0)), ("", (0, 0)), ("glibc x.y", (0, 0))],
+)
+def test_the_c_library_is_read(text: str, version: tuple[int, int]) -> None:
+    assert parse_glibc(text) == version
+
+
+def test_only_what_all_processors_have_counts() -> None:
+    hybrid = "processor : 0\nflags : avx2 fma amx\n\nprocessor : 1\nflags\t\t: fma avx2\n"
+
+    assert parse_cpu_features(hybrid) == {"avx2", "fma"}
+    assert parse_cpu_features("Features : asimd sve\n") == {"asimd", "sve"}
+    assert parse_cpu_features("garbage\n\x00") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "engine = 1", "engine = 'x'\nbuilds = [{}]", "x = ", "engine='x'\nbuilds=[]\ny=1"]
+)
+def test_a_broken_recipe_is_a_bug_and_says_where(text: str) -> None:
+    with pytest.raises(BugError, match="recipe is broken"):
+        parse_recipe(text)

