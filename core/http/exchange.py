@@ -105,6 +105,8 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
         return True
 
     def data(self, data: bytes) -> None:
+        if not data:
+            return
         self._queue.append(data)
         self._queued_bytes += len(data)
         if self._queued_bytes > self._limit_bytes and self._connection is not None:

@@ -5,6 +5,8 @@ that an engine must not see (its credentials, cookies, address, origin), and fie
 must not see. What is not named here crosses untouched, so that new fields work without us.
 """
 
+from enum import StrEnum
+
 from core.http.asgi import Headers
 from core.http.status import STATUS_LINES
 
@@ -74,21 +76,23 @@ _NOT_DOWNSTREAM = _HOP_BY_HOP | {
 }
 
 
-def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    """Further fields that the sender declared to be about this connection."""
-    values = [value for name, value in headers if name == b"connection"]
-    if not values:
-        return frozenset()
-    tokens = {token.strip().lower() for value in values for token in value.split(b",")}
-    # Nobody may have a length or a type dropped that way.
-    return frozenset(tokens - {b"", b"close", b"keep-alive", b"content-length", b"content-type"})
+_NAMES_NOTHING = frozenset({b"keep-alive,", b"close,", b"upgrade,"})
+"""The usual values of Connection, each with the comma that joins several."""
+
+_HAVE_BODIES = frozenset({b"POST", b"PUT", b"PATCH"})
+"""Their length is stated even when it is zero (RFC 9110 8.6)."""
+
+_CLOSING = b"connection: close\r\n\r\n"
 
 
-def _lines(headers: Headers, dropped: frozenset[bytes]) -> list[bytes]:
-    named = _named_by_connection(headers)
-    if named:
-        dropped = dropped | named
-    return [b"%b: %b\r\n" % field for field in headers if field[0] not in dropped]
+class Delimiter(StrEnum):
+    """What tells the client where a relayed body ends."""
+
+    LENGTH = "length"
+    """Its length, or that there is none."""
+    CHUNKS = "chunks"
+    CLOSE = "close"
+    """The end of the connection; only a reset tells it from a broken one."""
 
 
 def request_head(method: bytes, path: bytes, headers: Headers, *, fixed: bytes, length: int) -> bytes:
@@ -96,29 +100,60 @@ def request_head(method: bytes, path: bytes, headers: Headers, *, fixed: bytes, 
 
     `fixed` is what is said to that upstream each time: its Host and its key, as ready lines.
     """
-    lines = _lines(headers, _NOT_UPSTREAM)
-    if length or method in (b"POST", b"PUT", b"PATCH"):
-        lines.append(b"content-length: %d\r\n" % length)
-    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, path, fixed, b"".join(lines))
+    connection = b""
+    lines = [method, b" ", path, b" HTTP/1.1\r\n", fixed]
+    for field in headers:
+        if field[0] not in _NOT_UPSTREAM:
+            lines.append(b"%b: %b\r\n" % field)
+        elif field[0] == b"connection":
+            connection += field[1] + b","
+    if connection and connection.lower() not in _NAMES_NOTHING:
+        kept = _without_named(headers, connection)
+        return request_head(method, path, kept, fixed=fixed, length=length)
+    if length or method in _HAVE_BODIES:
+        lines.append(b"content-length: %d\r\n\r\n" % length)
+    else:
+        lines.append(b"\r\n")
+    return b"".join(lines)
 
 
-def response_head(status: int, headers: Headers, *, added: bytes, chunked: bool, close: bool) -> bytes:
-    """The head of a relayed response. `added` are ready lines; `chunked` says that the body is sent so."""
-    lines = _lines(headers, _NOT_DOWNSTREAM)
-    framing = b"transfer-encoding: chunked\r\n" if chunked else b""
-    ending = b"connection: close\r\n\r\n" if close else b"\r\n"
-    return b"%b%b%b%b%b" % (STATUS_LINES[status], b"".join(lines), added, framing, ending)
+def response_head(  # noqa: PLR0913 - what a head is made of
+    status: int, headers: Headers, *, added: bytes, decoded: bool, bodiless: bool, close: bool
+) -> tuple[bytes, Delimiter]:
+    """The head of a relayed response, and how its body will end.
+
+    `added` are ready lines. `decoded`: the body is passed on without chunk framing (to an HTTP/1.0 client).
+    `bodiless`: there is no body, whatever the fields say of the one that there could be. `close`: the connection ends
+    after this response; it does so too where the body has no other end.
+    """
+    connection = b""
+    delimiter = Delimiter.LENGTH if bodiless else Delimiter.CLOSE
+    lines = [STATUS_LINES[status]]
+    for field in headers:
+        name = field[0]
+        if name not in _NOT_DOWNSTREAM:
+            lines.append(b"%b: %b\r\n" % field)
+            if name == b"content-length":
+                delimiter = Delimiter.LENGTH
+        elif name == b"transfer-encoding":
+            if not decoded:
+                lines.append(b"transfer-encoding: chunked\r\n")
+                delimiter = delimiter if bodiless else Delimiter.CHUNKS
+        elif name == b"connection":
+            connection += field[1] + b","
+    if connection and connection.lower() not in _NAMES_NOTHING:
+        kept = _without_named(headers, connection)
+        return response_head(status, kept, added=added, decoded=decoded, bodiless=bodiless, close=close)
+    lines.append(added)
+    lines.append(_CLOSING if close or delimiter is Delimiter.CLOSE else b"\r\n")
+    return b"".join(lines), delimiter
 
 
 def downstream_fields(headers: Headers) -> Headers:
     """What of a response's fields a client may see, for an application that writes the head itself."""
-    dropped = _NOT_DOWNSTREAM | _named_by_connection(headers)
-    return [field for field in headers if field[0] not in dropped]
-
-
-def without_length(headers: Headers) -> Headers:
-    """For a body that will be sent in another framing than the one it came in."""
-    return [field for field in headers if field[0] != b"content-length"]
+    connection = b",".join(value for name, value in headers if name == b"connection")
+    kept = _without_named(headers, connection) if connection else headers
+    return [field for field in kept if field[0] not in _NOT_DOWNSTREAM]
 
 
 def is_event_stream(headers: Headers) -> bool:
@@ -127,3 +162,13 @@ def is_event_stream(headers: Headers) -> bool:
         if name == b"content-type":
             return value[:17].lower() == b"text/event-stream"
     return False
+
+
+def _without_named(headers: Headers, connection: bytes) -> Headers:
+    """Less the fields that the sender declared to be about this connection, and the declaration.
+
+    Nobody may have the length or the type of a body dropped that way.
+    """
+    tokens = {token.strip().lower() for token in connection.split(b",")} - {b"content-length", b"content-type"}
+    named = tokens - {b"transfer-encoding"} | {b"connection"}
+    return [field for field in headers if field[0] not in named]

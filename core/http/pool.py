@@ -7,6 +7,7 @@ pool's. A connection is given out newest first, so that the rest can grow old an
 import asyncio
 import ipaddress
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -60,7 +61,7 @@ class Target:
             if transport is not None:
                 transport.close()
             return
-        connection.idle_since = asyncio.get_running_loop().time()
+        connection.idle_since = time.monotonic()
         self._idle.append(connection)
         self._pool.sweeper.wake()
 

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
+from time import monotonic
 from typing import NoReturn, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -49,15 +50,14 @@ class ServerConnection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
-        "_active", "_body_size", "_closing", "_deadline", "_head_size", "_headers", "_held", "_in_body", "_limits",
-        "_loop", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_service", "_split", "_target",
+        "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
+        "_limits", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_service", "_split", "_target",
         "_version", "client", "is_paused", "peer", "server", "transport",
     )  # fmt: skip
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
         self._limits = service.limits
-        self._loop = loop
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._active: ClientStream | None = None
         self._queued: deque[ClientStream] | None = None
@@ -66,6 +66,7 @@ class ServerConnection(asyncio.Protocol):
         self._closing = False
         self._deadline = _NEVER
         self._headers: Headers = []
+        self._fields: Headers = []
         self._target = b""
         self._split: tuple[bytes, bytes] = (b"", b"")
         self._version = "1.1"
@@ -85,7 +86,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # a stream socket's transport is a Transport
         self._read_addresses(transport)
-        self._deadline = self._loop.time() + self._limits.head_timeout_s
+        self._deadline = monotonic() + self._limits.head_timeout_s
         self._service.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -113,13 +114,13 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_paused = True
-        self._deadline = self._loop.time() + self._limits.stall_timeout_s
+        self._deadline = monotonic() + self._limits.stall_timeout_s
         if self._active is not None:
             self._active.pause()
 
     def resume_writing(self) -> None:
         self.is_paused = False
-        self._deadline = _NEVER if self._active is not None else self._loop.time() + self._limits.idle_timeout_s
+        self._deadline = _NEVER if self._active is not None else monotonic() + self._limits.idle_timeout_s
         if self._active is not None:
             self._active.resume()
 
@@ -129,9 +130,8 @@ class ServerConnection(asyncio.Protocol):
         parser = self._parser
         if parser is None:
             return
+        begins = not self._head_size
         if not self._in_body:
-            if self._head_size == 0:
-                self._deadline = self._loop.time() + self._limits.head_timeout_s
             self._head_size += len(data)
         try:
             parser.feed_data(data)
@@ -140,21 +140,24 @@ class ServerConnection(asyncio.Protocol):
             return
         except HttpParserError:
             self._refusal = self._refusal or MALFORMED
+        if self._active is not None:
+            return  # the usual request: it came in one read
         if self._refusal is None and not self._in_body and self._head_size > self._limits.head_bytes:
             self._refusal = HEAD_TOO_LARGE
-        if self._refusal is not None and self._active is None:
+        if self._refusal is not None:
             self._refuse(self._refusal)
+        elif begins and not self._in_body:
+            self._deadline = monotonic() + self._limits.head_timeout_s
 
     def on_message_begin(self) -> None:
-        self._headers = []
+        self._headers = self._fields = []
         self._target = b""
 
     def on_url(self, part: bytes) -> None:
         self._target = self._target + part if self._target else part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:  # a trailer says nothing that we would use
-            self._headers.append((name.lower(), value))
+        self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -171,6 +174,7 @@ class ServerConnection(asyncio.Protocol):
         if isinstance(split, Refusal):
             self._stop(split)
         self._split = split
+        self._fields = []  # what comes now are trailers, and nobody may add to a head that was judged
         self._in_body = True
         self._body_size = 0
         if facts.expects_continue and not parser.should_upgrade():
@@ -178,7 +182,8 @@ class ServerConnection(asyncio.Protocol):
                 self.transport.write(_CONTINUE)
             else:
                 self._owes_continue = True
-        self._deadline = self._loop.time() + self._limits.body_timeout_s
+        if facts.length != 0:
+            self._deadline = monotonic() + self._limits.body_timeout_s
 
     def on_body(self, part: bytes) -> None:
         self._body_size += len(part)
@@ -264,7 +269,8 @@ class ServerConnection(asyncio.Protocol):
             self._listen(transport)
 
     def _listen(self, transport: asyncio.Transport) -> None:
-        self._deadline = self._loop.time() + self._limits.idle_timeout_s
+        begun = self._head_size or self._in_body
+        self._deadline = monotonic() + (self._limits.head_timeout_s if begun else self._limits.idle_timeout_s)
         if self._owes_continue:
             self._owes_continue = False
             transport.write(_CONTINUE)
@@ -291,10 +297,10 @@ class ServerConnection(asyncio.Protocol):
             # Closing while the client still sends would reset the connection before the refusal is read.
             self._closing = True
             self._held = self._queued = None
-            self._deadline = self._loop.time() + self._limits.linger_s
+            self._deadline = monotonic() + self._limits.linger_s
             transport.write_eof()
         else:
-            self._deadline = self._loop.time() + self._limits.stall_timeout_s
+            self._deadline = monotonic() + self._limits.stall_timeout_s
             self._closing = True
             transport.close()
 
@@ -305,7 +311,7 @@ class ServerConnection(asyncio.Protocol):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
             transport.abort()
         else:
-            self._deadline = self._loop.time() + self._limits.stall_timeout_s
+            self._deadline = monotonic() + self._limits.stall_timeout_s
             transport.close()
 
     def drain(self) -> None:

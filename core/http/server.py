@@ -58,7 +58,7 @@ class HttpService:
 
     def protocol_factory(self) -> ServerConnection:
         """For `loop.create_server` and its like."""
-        return ServerConnection(self, asyncio.get_running_loop())
+        return ServerConnection(self)
 
     async def startup(self) -> None:
         """Run the application's startup. Raises: LifespanError when it fails."""

@@ -8,12 +8,12 @@ The state is in one object and not in a coroutine, because a stream may last for
 """
 
 import asyncio
-import time
+from time import monotonic
 from typing import Protocol
 
 from core.http.asgi import Headers
 from core.http.framing import ResponseFraming
-from core.http.heads import is_event_stream, request_head, response_head, without_length
+from core.http.heads import Delimiter, is_event_stream, request_head, response_head
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.upstream import UpstreamConnection
@@ -49,9 +49,9 @@ class Relay:
     """One request's way through the targets."""
 
     __slots__ = (
-        "_attempts", "_begun", "_client", "_connecting", "_connection", "_first_byte", "_next", "_path", "_tail",
-        "_body", "_plan", "_rejected", "_retried_stale", "_size", "_status", "_target", "_waiter",
-        "_write", "_chunked", "_delimited", "_events", "decodes",
+        "_attempts", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
+        "_first_byte", "_next", "_path", "_pending", "_plan", "_rejected", "_retried_stale", "_size", "_status",
+        "_tail", "_target", "_transport", "_waiter", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -68,14 +68,15 @@ class Relay:
         self._rejected: tuple[Ended, int] | None = None
         self._retried_stale = False
         self._status: int | None = None
-        self._begun = time.monotonic()
+        self._begun = monotonic()
         self._first_byte: float | None = None
         self._size = 0
         self._tail = b""
-        self._chunked = False
-        self._delimited = True
+        self._pending = b""
+        self._delimiter = Delimiter.LENGTH
         self._events = False
         self._waiter: asyncio.Future[RelayOutcome | None] | None = None
+        self._transport: asyncio.Transport | None = None
         self._write = _nowhere
 
     async def run(self) -> RelayOutcome | None:
@@ -98,8 +99,6 @@ class Relay:
             self._attempt_over(Ended.CLIENT_GONE, "")
             self._end(Ended.CLIENT_GONE)
         elif self._connection is not None:
-            self._rejected = None
-            self._next = None
             self._connection.abort(Ended.CLIENT_GONE)
 
     def pause(self) -> None:
@@ -128,10 +127,10 @@ class Relay:
             self._send(self._target, connection)
 
     def _send(self, target: Target, connection: UpstreamConnection) -> None:
-        client = self._client
+        client, body = self._client, self._body
         self._connection = connection
-        head = request_head(client.method, self._path, client.headers, fixed=target.fixed, length=len(self._body))
-        connection.begin(self, head, self._body, head_only=client.method == b"HEAD")
+        head = request_head(client.method, self._path, client.headers, fixed=target.fixed, length=len(body))
+        connection.begin(self, head, body, head_only=client.method == b"HEAD")
 
     def _try_next(self, ended: Ended, detail: str) -> None:
         attempt = self._attempt_over(ended, detail)
@@ -144,14 +143,17 @@ class Relay:
     # core.http.upstream.Sink
 
     def head(self, connection: UpstreamConnection, framing: ResponseFraming) -> bool:
-        verdict, ended = classify_status(framing.status)
-        if verdict is not Verdict.PASS and self._target is not None:
-            attempt = Attempt(self._target, ended, framing.status)
-            self._next = self._plan.next_target(attempt)
-            if self._next is not None or verdict is Verdict.HIDE:
-                self._rejected = (ended, framing.status)
-                return False
-        self._pass_on(framing)
+        target, status = self._target, framing.status
+        if target is None:
+            return False
+        if status >= 400:
+            verdict, ended = classify_status(status)
+            if verdict is not Verdict.PASS:
+                self._next = self._plan.next_target(Attempt(target, ended, status))
+                if self._next is not None or verdict is Verdict.HIDE:
+                    self._rejected = (ended, status)
+                    return False
+        self._pass_on(framing, target)
         return True
 
     def data(self, data: bytes) -> None:
@@ -196,42 +198,42 @@ class Relay:
 
     # towards the client
 
-    def _pass_on(self, framing: ResponseFraming) -> None:
-        client, target = self._client, self._target
+    def _pass_on(self, framing: ResponseFraming, target: Target) -> None:
+        client = self._client
         transport = client.transport
-        if transport is None or target is None:
+        if transport is None:
             return
-        headers = framing.headers
-        names = {name for name, _ in headers}
         self._status = framing.status
-        self._first_byte = time.monotonic() - self._begun
-        self._chunked = b"transfer-encoding" in names and not self.decodes
-        self._events = bool(self._plan.error_event) and is_event_stream(headers)
-        delimited = self._chunked or b"content-length" in names or framing.complete
-        if self.decodes and b"transfer-encoding" in names:
-            headers = without_length(headers)
-            delimited = False
-        self._delimited = delimited
-        client.keep_alive = client.keep_alive and delimited and not client.is_draining
-        transport.write(
-            response_head(
-                framing.status, headers, added=self._plan.response_headers(target), chunked=self._chunked,
-                close=not client.keep_alive,
-            )
+        self._first_byte = monotonic() - self._begun
+        self._pending, self._delimiter = response_head(
+            framing.status, framing.headers, added=self._plan.response_headers(target), decoded=self.decodes,
+            bodiless=framing.complete, close=not client.keep_alive or client.is_draining,
         )  # fmt: skip
+        if self._delimiter is Delimiter.CLOSE or client.is_draining:
+            client.keep_alive = False
+        elif self._delimiter is Delimiter.CHUNKS:
+            self._events = bool(self._plan.error_event) and is_event_stream(framing.headers)
         self._body = b""
-        self._write = transport.write
+        self._transport = transport
+        self._write = self._write_first
         if client.is_paused:
             self.pause()
         self._wake(None)
 
+    def _write_first(self, data: bytes) -> None:
+        # Joined: the event loop makes one system call, and often one packet, for each write.
+        pending, transport = self._pending, self._transport
+        if transport is not None:
+            self._pending = b""
+            self._write = transport.write
+            transport.write(pending + data)
+
     def _break(self, ended: Ended) -> None:
         """The upstream broke after its head: the client must see that the answer is not whole."""
-        transport = self._client.transport
-        at_boundary = self._chunked and self._tail.endswith(_EVENT_BOUNDARY)
-        if self._events and transport is not None and (at_boundary or self._size == 0 and self._chunked):
+        at_boundary = self._size == 0 or self._tail.endswith(_EVENT_BOUNDARY)
+        if self._events and at_boundary:
             event = self._plan.error_event
-            transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+            self._write(b"%x\r\n%b\r\n" % (len(event), event))
         self._end(ended, clean=False)
 
     def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
@@ -243,11 +245,14 @@ class Relay:
         return attempt
 
     def _end(self, ended: Ended, *, clean: bool = True) -> None:
+        if self._pending and ended is not Ended.CLIENT_GONE:
+            self._write_first(b"")
         outcome = self._outcome(ended)
         self._write = _nowhere
+        self._transport = None
         if self._status is not None:
             # Without chunks or a length only a reset tells the client that the answer is not whole.
-            self._client.relay_done(clean=clean, reset=not clean and not self._delimited)
+            self._client.relay_done(clean=clean, reset=not clean and self._delimiter is Delimiter.CLOSE)
         self._plan.ended(outcome)
         self._wake(None if ended is Ended.CLIENT_GONE else outcome)
 
@@ -258,14 +263,14 @@ class Relay:
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
         return RelayOutcome(
-            ended=ended,
-            status=self._status,
-            size_bytes=self._size,
-            first_byte_s=self._first_byte,
-            total_s=time.monotonic() - self._begun,
-            tail=self._tail,
-            target=self._target,
-            attempts=self._attempts,
+            ended,
+            self._status,
+            self._size,
+            self._first_byte,
+            monotonic() - self._begun,
+            self._tail,
+            self._target,
+            self._attempts,
         )
 
 

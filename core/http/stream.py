@@ -34,7 +34,8 @@ class ClientStream:
     """A request whose body has arrived, and the way back to its client."""
 
     __slots__ = (
-        "_body_sent", "_chunked", "_connection", "_drained", "_gone", "_head", "_is_gone", "_is_over", "_relay",
+        "_body_sent", "_chunked", "_connection", "_drained", "_gone", "_head", "_is_gone", "_is_over",
+        "_is_relayed", "_relay",
         "_silent", "_started", "body", "headers", "keep_alive", "method", "path", "query", "task", "version",
     )  # fmt: skip
 
@@ -62,6 +63,7 @@ class ClientStream:
         self._silent = False
         self._is_gone = False
         self._is_over = False
+        self._is_relayed = False
 
     async def relay(self, plan: RelayPlan, *, path: bytes = b"", body: bytes | None = None) -> RelayOutcome | None:
         """Let an upstream answer this request.
@@ -75,9 +77,11 @@ class ClientStream:
             return None
         if not path:
             path = self.path + b"?" + self.query if self.query else self.path
+        self._is_relayed = True
         self._relay = Relay(self, plan, path, self.body if body is None else body)
         outcome = await self._relay.run()
         if outcome is not None:
+            self._is_relayed = False
             self._relay = None
         return outcome
 
@@ -104,7 +108,7 @@ class ClientStream:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        if self._relay is not None:
+        if self._is_relayed:
             return
         transport = self._connection.transport
         if self._is_gone or transport is None:
@@ -180,7 +184,7 @@ class ClientStream:
 
     @property
     def is_relayed(self) -> bool:
-        return self._relay is not None
+        return self._is_relayed
 
     def pause(self) -> None:
         if self._relay is not None:
@@ -206,13 +210,14 @@ class ClientStream:
         return self._connection.is_draining
 
     def relay_done(self, *, clean: bool, reset: bool) -> None:
+        self._relay = None
         self._finish(clean=clean, reset=reset)
 
     # what the service calls
 
     def application_over(self, failed: bool) -> None:
         """The application returned or raised. An answer that it still owes is made up for."""
-        if self._is_over or self._relay is not None:
+        if self._is_over or self._is_relayed:
             return
         transport = self._connection.transport
         if transport is None:

@@ -4,11 +4,12 @@ The timer runs only while the owner has something to look at, so an idle program
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 
 class Sweeper:
-    """Calls `look(now)` every `period_s` until it answers False; `wake` starts it again."""
+    """Calls `look(now)` (`time.monotonic`) every `period_s` until it answers False; `wake` starts it again."""
 
     __slots__ = ("_look", "_period_s", "_timer")
 
@@ -28,5 +29,5 @@ class Sweeper:
 
     def _sweep(self) -> None:
         self._timer = None
-        if self._look(asyncio.get_running_loop().time()):
+        if self._look(time.monotonic()):
             self.wake()

@@ -26,7 +26,7 @@ class Sink(Protocol):
         """The final head arrived. False: the sink wants nothing of it; the connection closes itself."""
 
     def data(self, data: bytes) -> None:
-        """Bytes of the body."""
+        """Bytes of the body. Once right after the head, with those that came in the same read, if any."""
 
     def complete(self) -> None:
         """The message is over and the connection is free again."""
@@ -110,10 +110,16 @@ class UpstreamConnection(asyncio.Protocol):
         framing = self._framing
         if framing is None:
             self.abort(Ended.MALFORMED, "bytes without a request")
-        elif not self._started:
-            self._head_received(framing, data)
+        elif self._started:
+            # Fed first: what stands behind the end of the message must never reach the client as its next response.
+            sink = self._sink
+            if sink is not None and self._feed(framing, data):
+                if not framing.decodes:
+                    sink.data(data)
+                if framing.complete:
+                    self._finish(framing)
         else:
-            self._body_received(framing, self._sink, data)
+            self._head_received(framing, data)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -150,24 +156,19 @@ class UpstreamConnection(asyncio.Protocol):
                 break
         self._held = b""
         self._started = True
-        sink = self._sink
-        if sink is None:
-            return
+        if self._sink is not None:
+            self._begin_body(framing, self._sink, data)
+
+    def _begin_body(self, framing: ResponseFraming, sink: Sink, data: bytes) -> None:
         if self._head_only:
             framing.complete = True
             framing.excess = bool(data)
         if not sink.head(self, framing):
             self.abort(Ended.COMPLETE)
-        elif data:
-            self._body_received(framing, sink, data)
-        elif framing.complete:
-            self._finish(framing)
-
-    def _body_received(self, framing: ResponseFraming, sink: Sink | None, data: bytes) -> None:
-        # Fed first: what stands behind the end of the message must never reach the client as its next response.
-        if sink is None or not self._feed(framing, data):
             return
-        if not framing.decodes:
+        if data and not self._feed(framing, data):
+            return
+        if not (framing.decodes and data):
             sink.data(data)
         if framing.complete:
             self._finish(framing)
