@@ -36,7 +36,9 @@ class BuildPlan:
         """Raises: NoBuildFits with the reasons of every build."""
         chosen = self.chosen
         if not self.verdicts:
-            raise NoBuildFits(f"llmgw has no build of {self.engine} by that name", hint="leave build empty for the best")
+            raise NoBuildFits(
+                f"llmgw has no build of {self.engine} by that name", hint="leave build empty for the best"
+            )
         if chosen is None:
             against = "; ".join(f"{v.build.name}: {', '.join(v.reasons)}" for v in self.verdicts)
             raise NoBuildFits(

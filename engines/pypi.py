@@ -23,6 +23,7 @@ from core.process import Completed, last_lines, run_process
 ProgressSink = Callable[[Progress], None]
 """Told what is under way; must not block."""
 
+_RUN_PIP = Path(__file__).with_name("run_pip.py")
 _TIMEOUT_S = 3600.0
 _REPORT_EVERY_S = 0.5
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -81,7 +82,17 @@ def plan_pip(wheel: Wheel, into: Path, *, mirror: str, environ: Mapping[str, str
         environment["PIP_INDEX_URL"] = url
     hashes = ["--require-hashes"] if wheel.sha256 else []
     argv = (
-        *(sys.executable, "-I", str(pip), "download", "--no-deps", "--only-binary", ":all:"),
+        *(
+            sys.executable,
+            "-I",
+            str(_RUN_PIP),
+            str(os.getpid()),
+            str(pip),
+            "download",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+        ),
         *("--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2"),
         *(*hashes, *source, "--dest", str(into / "wheels"), "--requirement", str(into / "requirements.txt")),
     )

@@ -19,7 +19,8 @@ def _plan(mirror: str = "", environ: dict[str, str] | None = None, wheel: Wheel 
 def test_pip_only_downloads_pinned_wheels_and_runs_nothing_of_them() -> None:
     argv, _ = _plan()
 
-    assert " -I /usr/lib/pip/__main__.py download --no-deps --only-binary :all: " in argv
+    assert " -I " in argv
+    assert " /usr/lib/pip/__main__.py download --no-deps --only-binary :all: " in argv
     assert "--require-hashes" in argv
     assert build_requirements(_WHEEL) == f"pkg==1.0 --hash=sha256:{'ab' * 32}\n"
 
