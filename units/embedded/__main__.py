@@ -25,7 +25,7 @@ from units.embedded.app import serve
 from units.embedded.cgroup import open_root
 from units.embedded.procfs import read_boot_id
 from units.embedded.quantities import Limit
-from units.embedded.site import Site
+from units.embedded.site import Site, short_name
 from units.embedded.spawn import become_subreaper
 
 _LOCK_PATIENCE_S = 3.0
@@ -39,10 +39,10 @@ def main() -> int:
     try:
         layout = Layout.under(options.state)
         with ExitStack() as held:
-            _prepare_directories(layout)
+            shared = _prepare_directories(layout)
             _lock(held, layout.supervisor_state / "lock")
             _prepare_process()
-            site = _make_site(layout, log, use_cgroups=not options.no_cgroups)
+            site = _make_site(layout, shared, log, use_cgroups=not options.no_cgroups)
             asyncio.run(serve(site, Notifier.from_environment(os.environ)))
     except LlmgwError as error:
         log.error("supervisor_failed", code=error.code, error=error.message, hint=error.hint)
@@ -60,11 +60,20 @@ def _parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _prepare_directories(layout: Layout) -> None:
-    """Other users' services must reach their socket and credentials below the state, but list nothing."""
-    ensure_directory(layout.supervisor_state, mode=0o711)
+def _prepare_directories(layout: Layout) -> Path:
+    """Make them; returns the one in which services find their sockets and secrets.
+
+    As root that is in /run: a service with a user of its own could not reach into a state below, say, /root, and
+    secrets do not belong on a disk.
+    """
+    ensure_directory(layout.supervisor_state, mode=0o700)
     ensure_directory(layout.units, mode=0o755)
     ensure_directory(layout.logs, mode=0o750)
+    if os.geteuid() != 0 or not os.access("/run", os.W_OK):
+        return layout.supervisor_state
+    shared = Path("/run") / f"llmgw-{short_name(layout.supervisor_state)}"
+    ensure_directory(shared, mode=0o711)
+    return shared
 
 
 def _lock(held: ExitStack, path: Path) -> None:
@@ -92,7 +101,7 @@ def _prepare_process() -> None:
     become_subreaper()
 
 
-def _make_site(layout: Layout, log: EventLogger, *, use_cgroups: bool) -> Site:
+def _make_site(layout: Layout, shared: Path, log: EventLogger, *, use_cgroups: bool) -> Site:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return Site(
@@ -100,7 +109,8 @@ def _make_site(layout: Layout, log: EventLogger, *, use_cgroups: bool) -> Site:
         state=layout.supervisor_state,
         logs=layout.logs,
         boot_id=read_boot_id(),
-        cgroups=open_root(layout.supervisor_state) if use_cgroups else None,
+        cgroups=open_root(layout.supervisor_state, short_name(layout.supervisor_state)) if use_cgroups else None,
+        shared=shared,
         nofile=Limit(soft, hard),
         log=log,
     )

@@ -1,6 +1,7 @@
 """Composition of the supervisor: adopt, open the control socket, run until told to end."""
 
 import asyncio
+import contextlib
 import os
 import signal
 
@@ -39,7 +40,16 @@ async def serve(site: Site, notifier: Notifier) -> None:
         for task in (running, trimming, ended):
             task.cancel()
         await asyncio.gather(running, trimming, ended, return_exceptions=True)
+        _leave_no_trace(site)
         site.log.info("supervisor_ended")
+
+
+def _leave_no_trace(site: Site) -> None:
+    """Take away our folders outside of the state, unless services that go on running still need them."""
+    for folder in (site.cgroups, site.shared if site.shared != site.state else None):
+        if folder is not None:
+            with contextlib.suppress(OSError):  # not empty: that is the answer
+                folder.rmdir()
 
 
 def _end_on_signals(end: asyncio.Event) -> None:

@@ -9,11 +9,9 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from weakref import WeakSet
 
 from core.errors import UsageError
-from core.files import ensure_directory, storage_error, sync_directory, write_atomic
 from core.paths import Layout
 from core.tasks import Backoff
 from units.backend import BackendLost, UnitFileChange, UnitStatus
@@ -21,12 +19,12 @@ from units.embedded.connection import Connection
 from units.embedded.logs import follow_lines, read_last_lines
 from units.embedded.protocol import CONTROL_SOCKET, Answer, Operation
 from units.embedded.site import log_path
+from units.systemd.files import read_unit_files, write_unit_files
 
 _CALL_S = 10.0
 _JOB_S = 3600.0
 """A start may wait for a model to load; the unit's own timeouts end it much earlier."""
 
-_OURS = ("llmgw-engine-", "llmgw-gate-")
 _MAX_CHANGES = 10_000
 
 
@@ -79,25 +77,10 @@ class EmbeddedBackend:
         await self._connected.wait()
 
     async def read_files(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        try:
-            names = sorted(os.listdir(self._layout.units))
-        except FileNotFoundError:
-            return found
-        for name in names:
-            if name.startswith(_OURS) and name.endswith(".service"):
-                try:
-                    found[name] = (self._layout.units / name).read_text(encoding="utf-8", errors="replace")
-                except FileNotFoundError:
-                    continue  # removed meanwhile
-        return found
+        return read_unit_files(self._layout.units)
 
     async def apply_files(self, changes: Sequence[UnitFileChange]) -> None:
-        for change in changes:
-            _check_name(change.name)
-        ensure_directory(self._layout.units)
-        for change in changes:
-            _apply_file(self._layout.units / change.name, change.text)
+        write_unit_files(self._layout.units, changes)
         await self._call(Operation.RELOAD)
 
     async def read_status(self, name: str) -> UnitStatus:
@@ -201,14 +184,3 @@ def _check_name(name: str) -> None:
     is_plain = name.endswith(".service") and not name.startswith(".") and not {"/", "\0", "\n"} & set(name)
     if not is_plain or len(os.fsencode(name)) > 240:
         raise UsageError(f"{name!r} is not the name of a service unit", code="unit_name_invalid")
-
-
-def _apply_file(path: Path, text: str | None) -> None:
-    if text is not None:
-        write_atomic(path, text)
-        return
-    try:
-        path.unlink(missing_ok=True)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise storage_error(path, error) from error

@@ -5,7 +5,6 @@ supervisor that was started elsewhere still finds them. Where cgroup v2 is not m
 answers None and `units.embedded.mark` takes its place.
 """
 
-import hashlib
 import os
 import signal
 from collections.abc import Iterator
@@ -108,8 +107,8 @@ class CgroupGroup:
         return (Path(folder) for folder, _, _ in os.walk(self.path))
 
 
-def open_root(state: Path) -> Path | None:
-    """The cgroup below which the units' cgroups go: the one that `state` remembers, else one below our own."""
+def open_root(state: Path, name: str) -> Path | None:
+    """The cgroup below which the units' cgroups go: the one that `state` remembers, else `name` below our own."""
     remembered = state / "cgroup"
     try:
         root = Path(remembered.read_text())
@@ -120,7 +119,7 @@ def open_root(state: Path) -> Path | None:
     own = _read_own_cgroup(Path("/proc/self"))
     if own is None:
         return None
-    root = own / f"llmgw-{hashlib.sha256(os.fsencode(state.absolute())).hexdigest()[:12]}"
+    root = own / f"llmgw-{name}"
     if not _is_usable(root):
         return None
     _offer_memory_controller(own, root)

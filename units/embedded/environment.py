@@ -11,6 +11,7 @@ from units.embedded.identity import Identity
 from units.embedded.parse import CREDENTIALS_SPECIFIER, EmbeddedUnit
 from units.words import split_words
 
+_BLANKS = " \t\r"
 _BASICS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}
 
 
@@ -53,10 +54,10 @@ def parse_environment_file(text: str) -> dict[str, str]:
     """`NAME=value` lines with a shell's quotes, but neither variables nor commands (systemd.exec(5))."""
     env: dict[str, str] = {}
     for raw in _logical_lines(text):
-        line = raw.strip()
+        line = raw.strip(_BLANKS)
         name, equals, value = line.partition("=")
         if equals and line[0] not in "#;":
-            env[name.strip()] = _unquote(value.strip())
+            env[name.strip(_BLANKS)] = _unquote(value.strip(_BLANKS))
     return env
 
 

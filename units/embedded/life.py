@@ -48,6 +48,8 @@ class Life:
         self.failure: ExecFailure | None = None
         self.is_ready = False
         self.status_text = ""
+        self.has_new_words = False
+        """Whether its status text changed since somebody cleared this."""
         self.was_killed = False
         """Whether it took SIGKILL to end it."""
         self.limits_memory = True
@@ -167,7 +169,9 @@ class Life:
     def _take(self, message: Notification) -> None:
         fields = message.fields
         now_s = time.monotonic()
-        self.status_text = fields.get("STATUS", self.status_text)[:1000]
+        if "STATUS" in fields:
+            self.status_text = fields["STATUS"][:1000]
+            self.has_new_words = True
         if fields.get("READY") == "1":
             self.is_ready = True
             self._last_ping_s = now_s

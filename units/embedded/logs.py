@@ -26,6 +26,9 @@ _CALM_S = 2.0
 _BUSY_S = 0.05
 _BUSY_BYTES = 1 << 20
 _FOLLOW_S = 0.2
+_OPEN_LINE_S = 1.0
+"""A line that nobody has ended for so long is shown as it is: the last words of a process that died."""
+
 _ANCHOR_BYTES = 256
 _CHUNK = 1 << 16
 _MAX_LINE_BYTES = 1 << 16
@@ -116,12 +119,18 @@ async def follow_lines(path: Path, lines: int) -> AsyncIterator[str]:
     follower = _Follower(path)
     for line in follower.begin(lines):
         yield line
+    quiet_s = 0.0
     while True:
         found = follower.read()
         for line in found:
             yield line
-        if not found:
-            await asyncio.sleep(_FOLLOW_S)
+        if found:
+            quiet_s = 0.0
+            continue
+        if quiet_s >= _OPEN_LINE_S and (open_line := follower.take_open_line()):
+            yield open_line
+        await asyncio.sleep(_FOLLOW_S)
+        quiet_s += _FOLLOW_S
 
 
 class _Follower:
@@ -164,6 +173,11 @@ class _Follower:
         if len(rest) > _MAX_LINE_BYTES:
             complete, newline, self._open_line = complete + newline + rest, b"\n", b""
         return _decode_lines((complete + newline).replace(b"\0", b""))
+
+    def take_open_line(self) -> str:
+        """What stands after the last line's end; it does not come again."""
+        line, self._open_line = self._open_line.decode("utf-8", "replace"), b""
+        return line
 
     def _find_place(self, descriptor: int) -> None:
         """Correct the position after the head of the file was cut off."""

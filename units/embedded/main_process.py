@@ -37,8 +37,7 @@ class MainProcess:
         """The pidfd became readable. A child is reaped at once: it stands in the way of orphans behind it."""
         if self._pidfd is not None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
-        if self.is_child:
-            self._exit = read_child_exit(self.pid)
+            self._exit = read_child_exit(self.pid) if self.is_child else read_stranger_exit(self.pid, self._pidfd)
         self.is_over = True
         on_end()
 
@@ -46,7 +45,7 @@ class MainProcess:
         """How it ended. Bounded: `UNKNOWN_EXIT` where nobody tells."""
         for _ in range(_STATUS_TRIES):
             if self._exit is None and self._pidfd is not None:
-                self._exit = read_stranger_exit(self._pidfd)
+                self._exit = read_stranger_exit(self.pid, self._pidfd)
             if self._exit is not None:
                 return self._exit
             await asyncio.sleep(_STATUS_PAUSE_S)

@@ -27,7 +27,7 @@ class Notification:
 
 def parse_notification(data: bytes) -> dict[str, str]:
     """`KEY=value` lines; anything else is dropped."""
-    pairs = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
+    pairs = (line.partition("=") for line in data.decode("utf-8", "replace").split("\n"))
     return {key: value for key, equals, value in pairs if equals}
 
 

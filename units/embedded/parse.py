@@ -87,6 +87,7 @@ _CONFINING = re.compile(
     r"|ReadOnlyPaths|InaccessiblePaths|ExecPaths|NoExecPaths|TemporaryFileSystem|Bind\w*Paths|ProcSubset|RemoveIPC"
     r"|LockPersonality|MemoryDenyWriteExecute|KeyringMode|IPAddress\w+|SocketBind\w+|SecureBits|DynamicUser"
 )
+_BLANKS = " \t\r"
 _CONTINUED = re.compile(r"\\\r?\n")
 _PREFIXES = "@-:+!"
 
@@ -113,13 +114,13 @@ def _read_assignments(text: str) -> dict[str, list[str]]:
     """Every `Key=value` outside of `[X-…]` sections; an empty value clears what stood before it."""
     values: dict[str, list[str]] = {}
     section = ""
-    for raw in _CONTINUED.sub(" ", text).splitlines():
-        line = raw.strip()
+    for raw in _CONTINUED.sub(" ", text).split("\n"):  # not splitlines: a word may hold U+2028
+        line = raw.strip(_BLANKS)
         if line.startswith("["):
             section = line.strip("[]")
         elif line and line[0] not in "#;" and not section.startswith("X-"):
             key, _, value = line.partition("=")
-            key, value = key.strip(), value.strip()
+            key, value = key.strip(_BLANKS), value.strip(_BLANKS)
             values[key] = [*values.get(key, ()), value] if value else []
     return values
 

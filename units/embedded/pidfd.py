@@ -4,7 +4,7 @@ import fcntl
 import os
 import struct
 
-from units.embedded.procfs import read_start_ticks
+from units.embedded.procfs import read_start_ticks, read_zombie_status
 from units.embedded.restart import UNKNOWN_EXIT, Exit, read_wait_status
 
 _PIDFD_GET_INFO = 0xC040FF0B
@@ -38,15 +38,23 @@ def read_child_exit(pid: int) -> Exit:
         return UNKNOWN_EXIT
 
 
-def read_stranger_exit(pidfd: int) -> Exit | None:
-    """How a process that is not our child ended; None until its parent has reaped it, or for ever on an old kernel.
+def read_stranger_exit(pid: int, pidfd: int) -> Exit | None:
+    """How a process that is not our child ended; None as long as nobody tells.
 
-    Linux 6.15 and later tell; earlier ones refuse the request or do not set the flag.
+    While it is a zombie, /proc has its status, on any kernel. Once its parent (init) has reaped it, the pidfd has it
+    on Linux 6.15 and later; earlier ones refuse the request or do not set the flag.
     """
+    status = read_zombie_status(pid)
+    if status is None:
+        status = _read_reaped_status(pidfd)
+    return None if status is None else read_wait_status(status)
+
+
+def _read_reaped_status(pidfd: int) -> int | None:
     buffer = bytearray(_INFO.pack(_PIDFD_INFO_EXIT, 0))
     try:
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, buffer)
     except OSError:
         return None
     mask, status = _INFO.unpack(buffer)
-    return read_wait_status(status) if mask & _PIDFD_INFO_EXIT else None
+    return int(status) if mask & _PIDFD_INFO_EXIT else None

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_STATE, _PARENT, _START = 0, 1, 19
-"""Fields of /proc/PID/stat after the closing bracket of the name (proc(5) fields 3, 4 and 22)."""
+_STATE, _PARENT, _START, _EXIT = 0, 1, 19, 49
+"""Fields of /proc/PID/stat after the closing bracket of the name (proc(5) fields 3, 4, 22 and 52)."""
 
 _FRESH_S = 0.01
 
@@ -24,6 +24,16 @@ def read_start_ticks(pid: int) -> int | None:
     """When the process began, in clock ticks since boot; None when it is gone or only a zombie."""
     fields = _read_stat(pid)
     return None if fields is None or fields[_STATE] in (b"Z", b"X") else int(fields[_START])
+
+
+def read_zombie_status(pid: int) -> int | None:
+    """The wait status of a process that has ended and was not reaped yet; None for any other.
+
+    The caller's pidfd must have told that it ended: a number that is a zombie then is that process, or one that took
+    its number and ended within that instant. Other users than its own and root read 0.
+    """
+    fields = _read_stat(pid)
+    return int(fields[_EXIT]) if fields is not None and fields[_STATE] == b"Z" and len(fields) > _EXIT else None
 
 
 def _read_stat(pid: int) -> list[bytes] | None:

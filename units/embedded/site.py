@@ -1,5 +1,7 @@
 """What all units of one supervisor share: where their files are, and how their processes are found again."""
 
+import hashlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,8 @@ class Site:
     boot_id: str
     cgroups: Path | None
     """None: processes are found by their mark."""
+    shared: Path
+    """Where services find their sockets and secrets: a way that every user may walk."""
     nofile: Limit
     """The limit that the supervisor was given, for units that set none."""
     log: EventLogger
@@ -40,11 +44,16 @@ class Site:
         return log_path(self.logs, name)
 
     def credentials(self, name: str) -> Path:
-        return self.state / f"{name}.credentials"
+        return self.shared / f"{name}.credentials"
 
     def notify_socket(self, invocation_id: str) -> Path:
         """Named after the life and not the unit: a unit's name may be longer than a socket's path."""
-        return self.state / f"{invocation_id[:12]}"
+        return self.shared / f"{invocation_id[:12]}.notify"
+
+
+def short_name(state: Path) -> str:
+    """Tells the supervisors of one machine apart, in names outside of their state."""
+    return hashlib.sha256(os.fsencode(state.absolute())).hexdigest()[:12]
 
 
 def log_path(logs: Path, name: str) -> Path:

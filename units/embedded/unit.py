@@ -15,7 +15,7 @@ from core.files import StorageError
 from units.backend import ActiveState, UnitStatus
 from units.embedded.life import Life
 from units.embedded.memory import UnitMemory, read_birth, read_memory, write_record
-from units.embedded.news import News
+from units.embedded.news import Deadline, News
 from units.embedded.parse import EmbeddedUnit
 from units.embedded.restart import Result, is_restarted, judge_exit, may_start, recent_starts, restart_delay_s
 from units.embedded.site import Site
@@ -206,7 +206,7 @@ class Unit:
             return
         failure = life.launch()
         if failure is not None:
-            self._result, self._exec_main_status, self._status_text = Result.RESOURCES, failure.status, failure.text
+            self._result, self._exec_main_status, self._status_text = Result.EXIT_CODE, failure.status, failure.text
         else:
             if not life.limits_memory:
                 self._log.warning("memory_limit_not_set", limit_bytes=self.spec.memory_max_bytes)
@@ -226,10 +226,19 @@ class Unit:
         if self.active_state is not ActiveState.ACTIVE:
             await self._come_up(life)
         while self.active_state is ActiveState.ACTIVE and not self._is_ending(life):
-            await self._news.until(lambda: self._is_ending(life), life.watchdog_deadline)
+            await self._until(life, lambda: self._is_ending(life), life.watchdog_deadline)
             life.hear()
             if not self._is_ending(life) and time.monotonic() >= life.watchdog_deadline():
                 await self._end_by_watchdog(life)
+
+    async def _until(self, life: Life, is_so: Callable[[], bool], deadline: Deadline) -> bool:
+        """As `News.until`; what the service says of itself meanwhile is passed on."""
+        while True:
+            result = await self._news.until(lambda: life.has_new_words or is_so(), deadline)
+            if not life.has_new_words:
+                return result
+            life.has_new_words = False
+            self._on_change(self)
 
     def _is_ending(self, life: Life) -> bool:
         return life.main.is_over or self._stop_asked
@@ -242,7 +251,7 @@ class Unit:
             is_up = life.has_executed and (life.is_ready or not is_notify)
             return is_up or life.failure is not None or self._is_ending(life)
 
-        decided = await self._news.until(is_decided, lambda: life.start_deadline_s)
+        decided = await self._until(life, is_decided, lambda: life.start_deadline_s)
         life.hear()
         if life.failure is not None:
             self._exec_main_status, self._status_text = life.failure.status, life.failure.text
