@@ -127,7 +127,7 @@ class RawClient:
         parts: list[bytes] = []
         try:
             while True:
-                size = int(await self.reader.readuntil(b"\r\n"), 16)
+                size = int((await self.reader.readuntil(b"\r\n")).partition(b";")[0], 16)
                 data = await self.reader.readexactly(size + 2)
                 if size == 0:
                     return b"".join(parts), True
