@@ -1,0 +1,180 @@
+"""One machine that serves, from the installed package to a real answer, and what no restart may break.
+
+The engine is the genuine llama-server and the model a real one; each test goes on where `served` left off, on a host
+of its own that boots from what was installed there.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.harness import Host, cache_directory
+from tests.hosts.node import MIRROR, PROGRAMS, Node
+from tests.hosts.package import install, installed_host, installed_layer, wait_active
+from tests.hosts.wheels import starter_wheels
+
+pytestmark = pytest.mark.engine
+
+_SCORE_LIMIT = 2.0
+
+
+@cache
+def served_layer() -> Path:
+    """The installed package, with the starter model added by its commands: what the first test below proves."""
+    layer = cache_directory() / f"served-{installed_layer().name.removeprefix('installed-')}"
+    if not layer.is_dir():
+        with installed_host("node", binds=[(starter_wheels(), MIRROR)]) as host:
+            node = Node(host)
+            node.prepare()
+            node.add_starter()
+            host.shutdown()
+            host.keep_as_layer(layer)
+    return layer
+
+
+@contextmanager
+def served() -> Iterator[Node]:
+    """A host that has just booted and serves: keep-warm starts the engine again."""
+    with Host("node", layers=[served_layer(), installed_layer()], binds=[(starter_wheels(), MIRROR)]) as host:
+        node = Node(host)
+        wait_active(host, "llmgw.target", *PROGRAMS)
+        assert "Paris" in node.chat()
+        yield node
+
+
+def test_two_commands_after_the_installation_a_real_answer_comes() -> None:
+    with installed_host("node", binds=[(starter_wheels(), MIRROR)]) as host:
+        node = Node(host)
+        node.prepare()
+        node.add_starter()
+        assert "Paris" in node.chat()
+        words, events = node.stream()
+        assert "Paris" in words
+        assert events > 5
+        engine = node.engine()
+        shown = host.run("systemctl", "show", "--property=User,Slice,ActiveState,ControlGroup", engine.unit).stdout
+        assert "User=llmgw-engine\n" in shown
+        assert "Slice=llmgw-engines.slice\n" in shown
+        assert "ActiveState=active\n" in shown
+        assert host.run("ps", "-o", "user:20=", "-p", str(engine.pid)).stdout.strip() == "llmgw-engine"
+        assert "active (running)" in host.run("systemctl", "status", "--no-pager", engine.unit).stdout
+        assert "llama" in host.run("journalctl", "--no-pager", "--output=cat", "--unit", engine.unit).stdout
+        assert host.run("llmgw", "logs", engine.runtime).stdout
+
+
+def test_a_generated_unit_is_sound_and_closed() -> None:
+    with served() as node:
+        unit = node.engine().unit
+        done = node.host.run("systemd-analyze", "verify", "--man=no", unit, check=False)
+        assert (done.code, done.stdout, done.stderr) == (0, "", "")
+        report = node.host.run("systemd-analyze", "security", "--no-pager", unit, check=False).stdout
+        match = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+        assert match, report
+        assert float(match[1]) <= _SCORE_LIMIT, report
+        listening = node.host.run("ss", "--listening", "--tcp", "--numeric", "--no-header").stdout.splitlines()
+        assert all(line.split()[3].startswith("127.0.0.1:") for line in listening), listening
+
+
+def test_the_engine_key_is_in_no_argument_unit_log_or_answer() -> None:
+    with served() as node:
+        keys = [path.read_text().strip() for path in node.host.path("/run/llmgw/keys").iterdir()]
+        assert keys and all(keys)
+        everything = [
+            "cat /proc/[0-9]*/cmdline",
+            "cat /run/systemd/system/llmgw-*",
+            "journalctl --no-pager",
+            "llmgw status --json; llmgw runtimes --json; llmgw config show",
+            "curl -s http://127.0.0.1:8100/gateway/node http://127.0.0.1:8100/gateway/status",
+        ]
+        for source in everything:
+            text = node.host.run("sh", "-c", f"{{ {source}; }} 2>&1 | tr '\\0' ' '").stdout
+            assert not [key for key in keys if key in text], source
+        refused = node.host.run(
+            *("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"),
+            "cat",
+            f"/run/llmgw/keys/{next(node.host.path('/run/llmgw/keys').iterdir()).name}",
+            check=False,
+        )
+        assert refused.code != 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_the_engine_outlives_a_program_of_ours(program: str, how: str) -> None:
+    with served() as node:
+        engine, before = node.engine(), node.main_pid(program)
+        if how == "kill":
+            node.host.run("systemctl", "kill", "--signal=KILL", program)
+            node.host.run("systemctl", "reset-failed", program, check=False)
+        else:
+            node.host.run("systemctl", "restart", program)
+        assert "Paris" in node.chat()
+        wait_active(node.host, program)
+        assert node.main_pid(program) != before
+        assert node.main_pid(engine.unit) == engine.pid
+        assert node.engine().restarts == engine.restarts
+
+
+def test_a_killed_engine_comes_back_by_itself() -> None:
+    with served() as node:
+        engine = node.engine()
+        node.host.run("systemctl", "kill", "--signal=KILL", engine.unit)
+        assert "Paris" in node.chat(within_s=60)
+        again = node.engine()
+        assert again.unit == engine.unit
+        assert again.pid not in (0, engine.pid)
+        servers = node.host.run("pgrep", "--uid", "llmgw-engine").stdout.split()
+        assert len(servers) == 1, servers
+
+
+def test_power_loss_is_followed_by_the_same_service() -> None:
+    with served() as node:
+        node.host.kill()
+        node.host.boot()
+        wait_active(node.host, "llmgw.target", *PROGRAMS)
+        assert "Paris" in node.chat()
+
+
+def test_no_connection_is_refused_while_the_gateway_restarts() -> None:
+    ask = "curl -s -o /dev/null -w '%{http_code}\\n' --max-time 20 http://127.0.0.1:8100/health"
+    with served() as node:
+        script = f"for i in $(seq 60); do {ask}; [ $i != 20 ] || systemctl --no-block restart llmgw-gateway; done"
+        codes = node.host.run("sh", "-c", script, timeout_s=120).stdout.split()
+        assert codes == ["200"] * 60
+
+
+def test_an_upgrade_leaves_the_engine_serving() -> None:
+    with served() as node:
+        engine = node.engine()
+        node.host.run("apt-get", "install", "--yes", "--reinstall", "/root/llmgw.deb", timeout_s=180)
+        wait_active(node.host, "llmgw.target", *PROGRAMS)
+        assert "Paris" in node.chat()
+        assert node.main_pid(engine.unit) == engine.pid
+
+
+def test_who_is_not_an_administrator_may_look_at_nothing_and_a_member_may_act() -> None:
+    with served() as node:
+        runtime = node.engine().runtime
+        as_nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+        refused = node.host.run(*as_nobody, "llmgw", "runtime-restart", runtime, "--json", check=False)
+        assert refused.code != 0
+        assert json.loads(refused.stdout)["error"]["code"]
+        as_member = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--groups", "llmgw-admin")
+        node.host.run(*as_member, "llmgw", "runtime-restart", runtime, timeout_s=120)
+        assert "Paris" in node.chat()
+
+
+def test_removing_the_package_stops_the_engine_and_reinstalling_serves_again() -> None:
+    with served() as node:
+        unit = node.engine().unit
+        node.host.run("apt-get", "remove", "--yes", "llmgw", timeout_s=120)
+        assert node.host.run("systemctl", "is-active", unit, check=False).stdout.strip() != "active"
+        assert node.host.run("pgrep", "--uid", "llmgw,llmgw-engine", check=False).stdout == ""
+        assert not list(node.host.path("/run/systemd/system").glob("llmgw-*"))
+        install(node.host)
+        assert "Paris" in node.chat()
