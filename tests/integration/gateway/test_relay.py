@@ -14,10 +14,16 @@ from tests.integration.gateway.harness import CHAT, chat, gateway, raw_request, 
 from tests.unit.gateway.tables import key, model, table
 
 
-async def test_the_official_sdk_gets_an_answer_and_a_stream(tmp_path: Path) -> None:
+@pytest.fixture(params=["fast lane", "resource"])
+def lane(request: pytest.FixtureRequest) -> str:
+    """Every promise holds on both ways to the relay."""
+    return str(request.param)
+
+
+async def test_the_official_sdk_gets_an_answer_and_a_stream(tmp_path: Path, lane: str) -> None:
     async with (
         FakeUpstream() as engine,
-        gateway(tmp_path, table(model("m", target_of(engine)))) as gw,
+        gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine)))) as gw,
         AsyncOpenAI(base_url=f"{gw.url}/v1", api_key="anything", max_retries=0) as client,
     ):
         answer = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
@@ -32,12 +38,12 @@ async def test_the_official_sdk_gets_an_answer_and_a_stream(tmp_path: Path) -> N
         assert (await client.models.retrieve("m")).id == "m"
 
 
-async def test_credentials_stay_here_and_the_engine_gets_its_own_key(tmp_path: Path) -> None:
+async def test_credentials_stay_here_and_the_engine_gets_its_own_key(tmp_path: Path, lane: str) -> None:
     key_file = tmp_path / "engine.key"
     key_file.write_text("engine-secret\n")
     async with FakeUpstream() as engine:
         routes = table(model("m", target_of(engine, key_file=str(key_file))), keys=(key("client-secret"),))
-        async with gateway(tmp_path, routes) as gw:
+        async with gateway(tmp_path, routes, lane=lane) as gw:
             headers = {
                 "authorization": "Bearer client-secret",
                 "x-api-key": "client-secret",
@@ -50,22 +56,25 @@ async def test_credentials_stay_here_and_the_engine_gets_its_own_key(tmp_path: P
     assert "engine-secret" not in str(answer)
 
 
-async def test_the_body_reaches_the_engine_byte_for_byte(tmp_path: Path) -> None:
+async def test_the_body_reaches_the_engine_byte_for_byte(tmp_path: Path, lane: str) -> None:
     odd = b' {"x": 1.50,\t"model" : "m", "unknown":{"deep":[1e5, "\\u00e9"]}, "messages":[] }\n'
-    async with FakeUpstream() as engine, gateway(tmp_path, table(model("m", target_of(engine)))) as gw:
+    async with FakeUpstream() as engine, gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine)))) as gw:
         await raw_request((gw.host, gw.port), CHAT, odd)
     assert engine.seen[0].body == odd
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
-async def test_every_inference_path_is_relayed_to_itself(tmp_path: Path, path: str) -> None:
-    async with FakeUpstream() as engine, gateway(tmp_path, table(model("m", target_of(engine)))) as gw:
+async def test_every_inference_path_is_relayed_to_itself(tmp_path: Path, lane: str, path: str) -> None:
+    async with FakeUpstream() as engine, gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine)))) as gw:
         answer = await raw_request((gw.host, gw.port), path, chat())
     assert (answer.status, engine.seen[0].path) == (200, path)
 
 
-async def test_an_answer_names_its_target_and_its_request(tmp_path: Path) -> None:
-    async with FakeUpstream() as engine, gateway(tmp_path, table(model("m", target_of(engine, "gpu-0")))) as gw:
+async def test_an_answer_names_its_target_and_its_request(tmp_path: Path, lane: str) -> None:
+    async with (
+        FakeUpstream() as engine,
+        gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine, "gpu-0")))) as gw,
+    ):
         mine = await raw_request((gw.host, gw.port), CHAT, chat(), {"x-request-id": "my-id-1"})
         made = await raw_request((gw.host, gw.port), CHAT, chat(), {"x-request-id": "not sane"})
         refused = await raw_request((gw.host, gw.port), CHAT, chat("nope"), {"x-request-id": "my-id-2"})
@@ -75,19 +84,24 @@ async def test_an_answer_names_its_target_and_its_request(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
-async def test_a_failing_target_costs_no_request(tmp_path: Path, status: int) -> None:
+async def test_a_failing_target_costs_no_request(tmp_path: Path, lane: str, status: int) -> None:
     async with FakeUpstream(Behaviour(status=status)) as bad, FakeUpstream() as good:
         routes = table(model("m", target_of(bad, "bad"), target_of(good, "good")))
-        async with gateway(tmp_path, routes) as gw:
+        async with gateway(tmp_path, routes, lane=lane) as gw:
             answers = [await raw_request((gw.host, gw.port), CHAT, chat()) for _ in range(20)]
     assert {answer.status for answer in answers} == {200}
     assert {answer.headers["x-llmgw-target"] for answer in answers} == {"good"}
 
 
-async def test_a_target_that_refuses_connections_costs_no_request_and_is_not_asked_each_time(tmp_path: Path) -> None:
+async def test_a_target_that_refuses_connections_costs_no_request_and_is_not_asked_each_time(
+    tmp_path: Path, lane: str
+) -> None:
     async with FakeUpstream() as gone:
         dead = target_of(gone, "dead")
-    async with FakeUpstream() as good, gateway(tmp_path, table(model("m", dead, target_of(good, "good")))) as gw:
+    async with (
+        FakeUpstream() as good,
+        gateway(tmp_path, lane=lane, table=table(model("m", dead, target_of(good, "good")))) as gw,
+    ):
         answers = [await raw_request((gw.host, gw.port), CHAT, chat(stream=bool(n % 2))) for n in range(20)]
     assert {answer.status for answer in answers} == {200}
 
@@ -100,38 +114,41 @@ async def test_a_target_that_refuses_connections_costs_no_request_and_is_not_ask
     ],
 )
 async def test_an_engine_that_rejects_our_key_is_never_the_clients_401(
-    tmp_path: Path, how: Behaviour, status: int, code: str
+    tmp_path: Path, lane: str, how: Behaviour, status: int, code: str
 ) -> None:
-    async with FakeUpstream(how) as engine, gateway(tmp_path, table(model("m", target_of(engine)))) as gw:
+    async with (
+        FakeUpstream(how) as engine,
+        gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine)))) as gw,
+    ):
         answer = await raw_request((gw.host, gw.port), CHAT, chat())
     assert (answer.status, answer.error["code"]) == (status, code)
     assert b"engine-secret" not in answer.body
 
 
-async def test_the_only_target_being_unreachable_is_a_502_that_names_no_host(tmp_path: Path) -> None:
+async def test_the_only_target_being_unreachable_is_a_502_that_names_no_host(tmp_path: Path, lane: str) -> None:
     async with FakeUpstream() as gone:
         dead = target_of(gone)
-    async with gateway(tmp_path, table(model("m", dead))) as gw:
+    async with gateway(tmp_path, lane=lane, table=table(model("m", dead))) as gw:
         answer = await raw_request((gw.host, gw.port), CHAT, chat())
     assert (answer.status, answer.error["code"], answer.error["model"]) == (502, "upstream_unreachable", "m")
     assert b"127.0.0.1" not in answer.body and str(dead.port).encode() not in answer.body
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-async def test_an_engines_own_4xx_is_the_clients_answer(tmp_path: Path, status: int) -> None:
+async def test_an_engines_own_4xx_is_the_clients_answer(tmp_path: Path, lane: str, status: int) -> None:
     body = b'{"error":{"message":"too long"}}'
     async with FakeUpstream(Behaviour(status=status, body=body)) as engine, FakeUpstream() as other:
         routes = table(model("m", target_of(engine, "a"), target_of(other, "b")))
-        async with gateway(tmp_path, routes) as gw:
+        async with gateway(tmp_path, routes, lane=lane) as gw:
             answers = [await raw_request((gw.host, gw.port), CHAT, chat()) for _ in range(4)]
     assert [answer.status for answer in answers] == [status, 200, status, 200]
     assert answers[0].body == body
 
 
-async def test_a_stream_that_breaks_ends_with_an_error_event_and_never_with_done(tmp_path: Path) -> None:
+async def test_a_stream_that_breaks_ends_with_an_error_event_and_never_with_done(tmp_path: Path, lane: str) -> None:
     async with (
         FakeUpstream(Behaviour(break_after=2)) as engine,
-        gateway(tmp_path, table(model("m", target_of(engine)))) as gw,
+        gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine)))) as gw,
     ):
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(CHAT, chat(stream=True)))
@@ -153,9 +170,12 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_never_with_done
     ids=["plain", "before the first byte", "after the first byte"],
 )
 async def test_a_client_that_leaves_ends_the_engines_work(
-    tmp_path: Path, path: str, how: Behaviour, stream: bool
+    tmp_path: Path, lane: str, path: str, how: Behaviour, stream: bool
 ) -> None:
-    async with FakeUpstream(how) as engine, gateway(tmp_path, table(model("m", target_of(engine)))) as gw:
+    async with (
+        FakeUpstream(how) as engine,
+        gateway(tmp_path, lane=lane, table=table(model("m", target_of(engine)))) as gw,
+    ):
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(path, chat(stream=stream)))
         if stream and not how.head_pause_s:
@@ -167,11 +187,11 @@ async def test_a_client_that_leaves_ends_the_engines_work(
             await engine.wait_for(lambda: engine.abandoned == 1 and engine.open == 0)
 
 
-async def test_a_change_of_the_table_counts_at_once_and_streams_go_on(tmp_path: Path) -> None:
+async def test_a_change_of_the_table_counts_at_once_and_streams_go_on(tmp_path: Path, lane: str) -> None:
     async with FakeUpstream(Behaviour(pieces=3, pause_s=0.2)) as old, FakeUpstream() as new:
         first = table(model("m", target_of(old, "old")))
         second = msgspec.structs.replace(table(model("m", target_of(new, "new"))), version=2)
-        async with gateway(tmp_path, first) as gw:
+        async with gateway(tmp_path, first, lane=lane) as gw:
             reader, writer = await asyncio.open_connection(gw.host, gw.port)
             writer.write(render_request(CHAT, chat(stream=True)))
             await reader.readuntil(b"w0")
