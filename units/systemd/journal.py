@@ -29,16 +29,36 @@ async def read_journal(name: str, lines: int) -> list[str]:
     """The last `lines` lines of the unit, of all its lives, oldest first. Raises: ProcessFailed, ProcessTimedOut."""
     if lines <= 0:
         return []
-    done = await run_process(_command(name, lines), timeout_s=READ_TIMEOUT_S, limit_bytes=READ_LIMIT_BYTES)
+    done = await run_process(_command(name, f"--lines={lines}"), timeout_s=READ_TIMEOUT_S, limit_bytes=READ_LIMIT_BYTES)
     # An entry may hold several lines, so the last entries may be more lines than were asked for.
     return done.text.removesuffix("\n").split("\n")[-lines:] if done.stdout else []
 
 
 async def follow_journal(name: str, lines: int) -> AsyncIterator[str]:
     """The last `lines` lines and then each new one, until the consumer stops. Raises: JournalUnreadable."""
+    # journalctl 252 that is to begin with the last N entries never shows any when there are none yet. Then everything
+    # is new, and it may begin at the head. To be removed when Debian 12 is no longer supported.
+    begin = f"--lines={max(lines, 0)}" if await read_journal(name, 1) else "--no-tail"
+    async with contextlib.aclosing(_follow(_command(name, begin), what=name)) as found:
+        async for line in found:
+            yield line
+
+
+async def follow_kernel(pattern: str) -> AsyncIterator[str]:
+    """The kernel's messages of this boot that match, from the first one on and then each new one, with their time
+    since boot. Raises: JournalUnreadable.
+    """
+    words = ("--quiet", "--no-pager", "--dmesg", "--output=short-monotonic", "--no-tail", f"--grep={pattern}")
+    async with contextlib.aclosing(_follow(["journalctl", *words, "--case-sensitive"], what="the kernel")) as found:
+        async for line in found:
+            yield line
+
+
+async def _follow(command: list[str], *, what: str) -> AsyncGenerator[str, None]:
+    """The lines of a journalctl that does not end by itself."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *_command(name, max(lines, 0)),
+            *command,
             "--follow",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -54,7 +74,7 @@ async def follow_journal(name: str, lines: int) -> AsyncIterator[str]:
                 yield line
     finally:
         await _end(process)
-    raise JournalUnreadable(f"journalctl stopped following {name}", hint="systemctl status systemd-journald")
+    raise JournalUnreadable(f"journalctl stopped following {what}", hint="systemctl status systemd-journald")
 
 
 async def split_lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
@@ -72,9 +92,9 @@ async def split_lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
         yield rest
 
 
-def _command(name: str, lines: int) -> list[str]:
-    options = ["--quiet", "--no-pager", "--output=cat", "--output-fields=MESSAGE", "--all", f"--lines={lines}"]
-    return ["journalctl", *options, f"_SYSTEMD_UNIT={name}"]
+def _command(name: str, *options: str) -> list[str]:
+    words = ("--quiet", "--no-pager", "--output=cat", "--output-fields=MESSAGE", "--all")
+    return ["journalctl", *words, *options, f"_SYSTEMD_UNIT={name}"]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -58,6 +58,25 @@ async def a_log_is_followed_over_a_restart(lab: Lab) -> None:
         await close(log)
 
 
+async def following_may_begin_before_there_is_anything(lab: Lab) -> None:
+    for lines in (10, 0):
+        unit = lab.act("exit", "0", "one", "two")
+        await lab.install(unit)
+        log = lab.backend.follow_log(unit.name, lines)
+        first = asyncio.ensure_future(anext(log))
+        try:
+            async with asyncio.timeout(15):
+                # Time for the follower to be there; without it this would only test what is read at the start.
+                await asyncio.wait((first,), timeout=0.5)
+                await lab.backend.start(unit.name)
+                assert await first == "one"
+                assert await anext(log) == "two"
+        finally:
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            await close(log)
+
+
 async def following_begins_with_as_many_lines_as_asked(lab: Lab) -> None:
     unit = lab.act("exit", "0", "one", "two", "three")
     await lab.start(unit)
