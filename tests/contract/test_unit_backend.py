@@ -27,7 +27,11 @@ class Runner:
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=CLEAN_ENVIRONMENT
         )
-        self._read_answer()
+        try:
+            self._read_answer()
+        except BaseException:
+            self.close()
+            raise
 
     def check(self, scenario: str) -> None:
         assert self._process.stdin is not None

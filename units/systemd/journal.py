@@ -7,7 +7,7 @@ A line becomes an entry when its newline comes or its writer ends, so a last lin
 import asyncio
 import codecs
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from core.errors import DependencyError
 from core.process import base_environment, run_process
