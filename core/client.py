@@ -1,6 +1,6 @@
 """Client of the daemon's local socket: one typed method per call of `core/api.py`."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -73,14 +73,13 @@ class DaemonClient:
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)
 
-    async def install_engine(self, engine: str) -> AsyncIterator[Progress]:
-        """Progress lines; the last one has `done` or `error`."""
-        async for line in self._progress(f"/v1/engines/{quote(engine, safe='')}/install", b""):
-            yield line
+    def install_engine(self, engine: str) -> AsyncGenerator[Progress, None]:
+        """Progress lines; the last one has `done` or `error`. Close it (`aclosing`) when leaving early."""
+        return self._progress(f"/v1/engines/{quote(engine, safe='')}/install", b"")
 
-    async def fetch_weights(self, source: str) -> AsyncIterator[Progress]:
-        async for line in self._progress("/v1/weights/fetch", msgspec.json.encode(WeightsRequest(source=source))):
-            yield line
+    def fetch_weights(self, source: str) -> AsyncGenerator[Progress, None]:
+        """Likewise."""
+        return self._progress("/v1/weights/fetch", msgspec.json.encode(WeightsRequest(source=source)))
 
     async def routes(self) -> AsyncGenerator[RouteTable, None]:
         """The route table now and after every change; ends when the daemon goes away."""
@@ -89,13 +88,13 @@ class DaemonClient:
                 if line:
                     yield msgspec.json.decode(line, type=RouteTable)
 
-    async def logs(self, runtime_id: str, *, lines: int = 100, follow: bool = False) -> AsyncIterator[str]:
+    async def logs(self, runtime_id: str, *, lines: int = 100, follow: bool = False) -> AsyncGenerator[str, None]:
         path = f"/v1/runtimes/{quote(runtime_id, safe='')}/logs?lines={lines}&follow={'1' if follow else '0'}"
         async with self._stream("GET", path, b"") as stream:
             async for line in stream.lines():
                 yield line.decode("utf-8", "replace")
 
-    async def _progress(self, path: str, body: bytes) -> AsyncIterator[Progress]:
+    async def _progress(self, path: str, body: bytes) -> AsyncGenerator[Progress, None]:
         async with self._stream("POST", path, body) as stream:
             async for line in stream.lines():
                 if line:
