@@ -78,6 +78,10 @@ def _check_runtimes(config: Config) -> Iterable[Problem]:
             yield Problem(f"{path}.command", "is missing: engine is command", hint="or set engine")
         if runtime.engine != "command" and runtime.command:
             yield Problem(f"{path}.command", f"is only for engine: command, not {runtime.engine}")
+        if runtime.keep_warm and runtime.preferred_warm:
+            yield Problem(f"{path}.preferredWarm", "says less than keepWarm, which is set too", hint="remove one")
+        if runtime.keep_warm and runtime.idle_stop_ms:
+            yield Problem(f"{path}.idleStopMs", "contradicts keepWarm", hint="remove one")
         if runtime.port is None:
             continue
         if runtime.port == config.server.port:

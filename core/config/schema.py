@@ -81,8 +81,34 @@ class Runtime(Section, frozen=True, kw_only=True):
     memory_gb: GiB | None = None
     """A hard limit for the unit and the estimate for admission."""
     keep_warm: bool = False
+    """Pinned: started by itself, never evicted, started again after a crash."""
+    preferred_warm: bool = False
+    """Started by itself when there is room; evicted after all others."""
+    priority: Annotated[int, Meta(ge=0, le=1000)] = 100
+    """Among runtimes that were used alike, the lower one is evicted first."""
+    idle_stop_ms: NonNegative = 0
+    """Stop after so long without a request; 0: never."""
     options: dict[str, str | int | float | bool] = {}
     """Settings of the engine's adapter."""
+
+
+class RuntimePolicy(Section, frozen=True, kw_only=True):
+    """How the memory of this node is shared; admission is always on."""
+
+    memory_budget_gb: GiB | None = None
+    """What all runtimes together may use of the host's memory."""
+    max_memory_utilization: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """The same as a share of the whole."""
+    reserve_memory_gb: GiB = 8.0
+    """The same as what must stay free; at most a quarter of the machine."""
+    admission_wait_ms: NonNegative = 120_000
+    """How long a request for a model waits for others to become idle."""
+    min_residency_ms: NonNegative = 30_000
+    """A runtime is not evicted before it has run for so long, so that two models do not thrash."""
+    preferred_warm_idle_ms: NonNegative = 30_000
+    """A preferred runtime displaces others only when they were idle for so long."""
+    drain_timeout_ms: NonNegative = 300_000
+    """How long a stop waits for requests under way."""
 
 
 class Engines(Section, frozen=True, kw_only=True):
@@ -120,6 +146,7 @@ class Config(Section, frozen=True, kw_only=True):
     models: list[Model] = []
     aliases: dict[str, str] = {}
     runtimes: dict[str, Runtime] = {}
+    runtime_policy: RuntimePolicy = RuntimePolicy()
     engines: Engines = Engines()
     ports: Ports = Ports()
     paths: Paths = Paths()
