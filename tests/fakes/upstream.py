@@ -17,6 +17,7 @@ class Seen:
     """One request as it arrived."""
 
     path: str
+    """With its query, as it was sent."""
     headers: dict[str, str]
     body: bytes
 
@@ -81,7 +82,7 @@ class FakeUpstream:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        self.seen.append(Seen(request.path, dict(request.headers), body))
+        self.seen.append(Seen(request.raw_path, dict(request.headers), body))
         await self._note(+1)
         finished = False
         try:

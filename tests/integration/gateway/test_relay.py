@@ -123,6 +123,7 @@ async def test_an_engine_that_rejects_our_key_is_never_the_clients_401(
         answer = await raw_request((gw.host, gw.port), CHAT, chat())
     assert (answer.status, answer.error["code"]) == (status, code)
     assert b"engine-secret" not in answer.body
+    assert len(engine.seen) == 1, "a request that failed is answered, not asked again"
 
 
 async def test_the_only_target_being_unreachable_is_a_502_that_names_no_host(tmp_path: Path, lane: str) -> None:
