@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cli.addition import Addition, Request, apply_addition, plan_addition
 from cli.progress import ProgressView
-from cli.runtimes import failure
+from cli.runtimes import explained, failure
 from core.api import RuntimeStatus
 from core.client import DaemonClient
 from core.config.load import Loaded, load_config, read_environment_file
@@ -67,7 +67,8 @@ async def add_model(daemon: DaemonClient, place: Place, request: Request) -> tup
 
 async def start(daemon: DaemonClient, runtime_id: str) -> RuntimeStatus:
     """Start and wait until it serves. Raises: RuntimeFailed."""
-    status = await daemon.start_runtime(runtime_id)
+    async with explained(daemon, runtime_id):
+        status = await daemon.start_runtime(runtime_id)
     if status.state == RuntimeState.FAILED:
         raise failure(status)
     return status

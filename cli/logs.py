@@ -1,6 +1,7 @@
 """`llmgw logs`: what an engine writes."""
 
 import asyncio
+from contextlib import aclosing
 
 import click
 
@@ -31,8 +32,8 @@ def logs(session: Session, runtime_id: str, follow: bool, lines: int) -> None:
 
 async def _show(session: Session, runtime_id: str, *, follow: bool, lines: int) -> None:
     collected: list[str] = []
-    async with session.daemon() as daemon:
-        async for line in daemon.logs(runtime_id, lines=lines, follow=follow):
+    async with session.daemon() as daemon, aclosing(daemon.logs(runtime_id, lines=lines, follow=follow)) as log:
+        async for line in log:
             if session.json and not follow:
                 collected.append(line)
             elif session.json:

@@ -11,7 +11,7 @@ from cli.addition import Request, describe_model, plan_addition
 from cli.output import note, say, show_json, show_table
 from cli.session import Session, pass_session, shared_options
 from cli.status import read_state
-from cli.views import base_url, curl_line
+from cli.views import base_url, curl_line, short_source
 from cli.wish import Wish, resolve
 from core.config.schema import Config
 from core.errors import LlmgwError, UsageError
@@ -97,10 +97,10 @@ def _show_plan(session: Session, place: Place, request: Request) -> None:
     if get_adapter(request.engine).needs_build:
         say(f"install  engine {request.engine}, unless it is there")
     if request.source:
-        say(f"fetch    {request.source}, unless it is there")
+        say(f"fetch    {short_source(request.source)}, unless it is there")
     for section, entry in (("models", addition.model), (f"runtimes.{addition.runtime_id}", addition.runtime)):
         for key, value in entry.items():
-            say(f"set      {section}: {key} = {value}")
+            say(f"set      {section}: {key} = {short_source(str(value))}")
     say(f"start    runtime {addition.runtime_id}")
     note("nothing was changed (--dry-run)")
 
@@ -144,7 +144,10 @@ def model_list(session: Session) -> None:
     if session.json:
         show_json({"models": described})
         return
-    rows = [[str(entry[key]) for key in ("id", "state", "kind", "engine", "runtime", "weights")] for entry in described]
+    rows = [
+        [short_source(str(entry[key])) for key in ("id", "state", "kind", "engine", "runtime", "weights")]
+        for entry in described
+    ]
     show_table(("ID", "STATE", "KIND", "ENGINE", "RUNTIME", "WEIGHTS"), rows)
 
 

@@ -1,7 +1,8 @@
 """Shows a long operation of the daemon: a bar per step on a terminal, a line per step elsewhere. On stderr, always."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from types import TracebackType
 
 from rich.console import Console
@@ -43,19 +44,20 @@ class ProgressView:
         if self._bars is not None:
             self._bars.stop()
 
-    async def follow(self, name: str, steps: AsyncIterator[Step]) -> str:
+    async def follow(self, name: str, steps: AsyncGenerator[Step, None]) -> str:
         """Show every step until the last one. Returns what was made.
 
         Raises: the error that the last line carries; DependencyError when there was no last line.
         """
         line = _Line(name, self._bars)
-        async for step in steps:
-            if step.error is not None:
-                raise read_step_error(step)
-            line.show(step)
-            if step.done:
-                line.finish(step.done)
-                return step.done
+        async with aclosing(steps):
+            async for step in steps:
+                if step.error is not None:
+                    raise read_step_error(step)
+                if step.done:
+                    line.finish(step.done)
+                    return step.done
+                line.show(step)
         raise DependencyError(f"{name}: the daemon went away in the middle", hint="run the same again", code="cut_off")
 
 

@@ -1,6 +1,8 @@
 """`llmgw runtimes` and `runtime-start|stop|restart`: the engines that serve on this node."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import click
@@ -10,7 +12,8 @@ from cli.session import Session, pass_session, shared_options
 from cli.status import read_state
 from cli.views import RUNTIME_COLUMNS, find_runtime, runtime_details, runtime_row
 from core.api import RuntimeStatus
-from core.errors import DependencyError, NotFoundError
+from core.client import DaemonClient
+from core.errors import DependencyError, LlmgwError, NotFoundError
 from core.runtime import RuntimeState
 
 
@@ -43,7 +46,7 @@ def _named(known: list[RuntimeStatus], runtime_id: str) -> RuntimeStatus:
     if found is None:
         names = ", ".join(sorted(runtime.id for runtime in known)) or "none"
         raise NotFoundError(
-            f"there is no runtime '{runtime_id}'; there are: {names}", hint="llmgw runtimes", code="unknown_runtime"
+            f"there is no runtime '{runtime_id}'; there are: {names}", hint="llmgw runtimes", code="runtime_unknown"
         )
     return found
 
@@ -57,7 +60,7 @@ def runtime_start(session: Session, runtime_id: str, no_wait: bool) -> None:
     """Start a runtime and wait until it serves; lifts an operator's earlier stop."""
 
     async def start() -> RuntimeStatus:
-        async with session.daemon() as daemon:
+        async with session.daemon() as daemon, explained(daemon, runtime_id):
             return await daemon.start_runtime(runtime_id, wait=not no_wait)
 
     _report(session, asyncio.run(start()))
@@ -85,7 +88,7 @@ def runtime_restart(session: Session, runtime_id: str) -> None:
     """Stop a runtime and start it again, with what the config says now."""
 
     async def restart() -> RuntimeStatus:
-        async with session.daemon() as daemon:
+        async with session.daemon() as daemon, explained(daemon, runtime_id):
             return await daemon.restart_runtime(runtime_id)
 
     _report(session, asyncio.run(restart()))
@@ -103,7 +106,23 @@ def _report(session: Session, runtime: RuntimeStatus) -> None:
 
 def failure(runtime: RuntimeStatus) -> RuntimeFailed:
     """Why a runtime does not run, in the engine's own words."""
-    lines = "".join(f"\n  {line}" for line in runtime.log)
-    return RuntimeFailed(
-        f"runtime '{runtime.id}' failed: {runtime.reason or 'no reason given'}{lines}", hint=f"llmgw logs {runtime.id}"
-    )
+    words = f"runtime '{runtime.id}' failed: {runtime.reason or 'no reason given'}"
+    return RuntimeFailed(words + last_lines(runtime), hint=f"llmgw logs {runtime.id}")
+
+
+@contextlib.asynccontextmanager
+async def explained(daemon: DaemonClient, runtime_id: str) -> AsyncIterator[None]:
+    """Add the engine's last lines to the error of a start that failed: they are the reason that a person needs."""
+    try:
+        yield
+    except LlmgwError as error:
+        with contextlib.suppress(LlmgwError):
+            runtime = find_runtime((await daemon.state()).runtimes, runtime_id)
+            if runtime is not None and runtime.state == RuntimeState.FAILED:
+                error.message += last_lines(runtime)
+        raise
+
+
+def last_lines(runtime: RuntimeStatus) -> str:
+    """What the engine wrote last, a line below the other; empty when it left nothing."""
+    return "".join(f"\n  {line}" for line in runtime.log)

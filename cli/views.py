@@ -115,3 +115,8 @@ def curl_line(url: str, model: str, *, with_key: bool) -> str:
 
 def find_runtime(runtimes: Sequence[RuntimeStatus], runtime_id: str) -> RuntimeStatus | None:
     return next((runtime for runtime in runtimes if runtime.id == runtime_id), None)
+
+
+def short_source(source: str) -> str:
+    """A source without its digest, which fills a terminal and tells a person nothing."""
+    return source.partition("#sha256=")[0]

@@ -94,6 +94,8 @@ async def _start_wanted(daemon: DaemonClient, config: Config, request: Request |
         for name, runtime in config.runtimes.items()
         if runtime.enabled and (name == asked or (runtime.keep_warm and name not in held))
     ]
+    for name in sorted(held & config.runtimes.keys() - {asked}):
+        note(f"{name} stays stopped, as an operator left it; llmgw runtime-start {name} brings it back")
     failures: dict[str, LlmgwError] = {}
     running: list[RuntimeStatus] = []
 

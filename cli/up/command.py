@@ -13,7 +13,7 @@ from cli.output import note, say, show_json
 from cli.session import Session, default_state, pass_session, shared_options
 from cli.up.bring_up import Serving
 from cli.up.foreground import Foreground
-from cli.up.prepare import as_storage_error
+from cli.up.prepare import as_storage_error, make_folders
 from cli.views import curl_line
 from cli.wish import Wish, resolve
 from core.config.load import ConfigMissing
@@ -38,6 +38,7 @@ def up(session: Session, port: int | None, source: str) -> None:
     session.state = session.state or os.environ.get("LLMGW_STATE") or str(default_state())
     root = Path(session.state).absolute()
     place = Place(session.layout, session.environment())
+    make_folders(root, place.layout)
     request = _request(place, source)
     foreground = Foreground(root, place, port=port, request=request)
     try:

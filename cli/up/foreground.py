@@ -19,7 +19,7 @@ from cli.up.bring_up import Serving, bring_up
 from cli.up.child import Child, trim_log
 from cli.up.engines import stop_engines
 from cli.up.leftovers import end_leftovers
-from cli.up.prepare import alone, listening, load_or_write_config, make_folders
+from cli.up.prepare import alone, listening, load_or_write_config
 from cli.up.programs import DAEMON, GATEWAY, SUPERVISOR, build_programs
 
 TREE = Path(__file__).resolve().parents[2]
@@ -48,7 +48,6 @@ class Foreground:
         """All of it; returns after an ordered stop. Raises: what keeps it from serving."""
         began = time.monotonic()
         layout = self._place.layout
-        make_folders(self._root, layout)
         with self._handling_signals(), alone(self._root, layout):
             ended = await end_leftovers(self._root)
             if ended:
