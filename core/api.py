@@ -9,6 +9,9 @@
     POST /v1/reload                        -> ReloadResult
     POST /v1/engines/{engine}/install      -> Progress lines; the last has `done` or `error`
     POST /v1/weights/fetch                 WeightsRequest -> Progress lines; the last has `done` (path) or `error`
+    GET  /v1/hardware[?fresh=1]            -> core.hardware.HardwareState
+    POST /v1/hardware/clear                ClearRequest -> ClearResult
+    GET  /v1/doctor                        -> DoctorReport
     errors                                 -> ErrorReply with the status of the error's kind
 
 camelCase on the wire. Readers ignore fields they do not know, so that versions can mix. The socket's peer is
@@ -16,11 +19,8 @@ identified by the kernel (SO_PEERCRED); root and members of `llmgw-admin` may ch
 may read and may ask for starts.
 """
 
-import msgspec
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
-    """Base of all wire messages: frozen, camelCase, unknown fields ignored."""
+from core.hardware import HardwareState
+from core.message import Message
 
 
 class ErrorBody(Message, frozen=True, kw_only=True):
@@ -81,6 +81,8 @@ class NodeState(Message, frozen=True, kw_only=True):
     memory_total_mib: int | None = None
     memory_available_mib: int | None = None
     cpu_count: int | None = None
+    hardware: HardwareState | None = None
+    """Null while nothing was read yet."""
 
 
 class RouteTarget(Message, frozen=True, kw_only=True):

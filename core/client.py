@@ -9,7 +9,6 @@ import msgspec
 
 from core.api import (
     ErrorReply,
-    Message,
     NodeState,
     Progress,
     ReloadResult,
@@ -19,7 +18,9 @@ from core.api import (
     WeightsRequest,
 )
 from core.errors import BY_STATUS, BugError, DependencyError, LlmgwError, PermissionError_, UnavailableError
+from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
+from core.message import Message
 
 M = TypeVar("M", bound=Message)
 
@@ -69,6 +70,16 @@ class DaemonClient:
     async def restart_runtime(self, runtime_id: str) -> RuntimeStatus:
         path = f"/v1/runtimes/{quote(runtime_id, safe='')}/restart"
         return await self._call("POST", path, RuntimeStatus, timeout_s=_START_S)
+
+    async def hardware(self, *, fresh: bool = False) -> HardwareState:
+        """What the machine is made of; with `fresh`, read now instead of the last sample."""
+        return await self._call("GET", f"/v1/hardware{'?fresh=1' if fresh else ''}", HardwareState, timeout_s=60.0)
+
+    async def doctor(self) -> DoctorReport:
+        return await self._call("GET", "/v1/doctor", DoctorReport, timeout_s=60.0)
+
+    async def clear_hardware(self, card: str) -> ClearResult:
+        return await self._call("POST", "/v1/hardware/clear", ClearResult, msgspec.json.encode(ClearRequest(card=card)))
 
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)

@@ -56,6 +56,11 @@ class ProcessTimedOut(TimedOutError):
 
     code = "command_timed_out"
 
+    def __init__(self, message: str, *, stuck_pid: int = 0) -> None:
+        super().__init__(message)
+        self.stuck_pid = stuck_pid
+        """The child, when not even SIGKILL ended it (uninterruptible sleep in a driver); 0: it is gone."""
+
 
 def last_lines(output: bytes, count: int) -> str:
     """The last `count` non-empty lines, joined by ` / `, bounded, and without control characters."""
@@ -97,15 +102,22 @@ async def run_process(
         )
     except OSError as error:
         raise ProcessFailed(argv, f"cannot be started: {error.strerror}") from error
+    timed_out = False
     try:
         async with asyncio.timeout(timeout_s):
             if stdin:
                 _feed(transport, stdin)
             await child.done
     except TimeoutError:
-        raise ProcessTimedOut(f"{shlex.join(argv)[:300]} did not end within {timeout_s:g} s") from None
+        timed_out = True
     finally:
+        pid = transport.get_pid()
         await _end(transport, child)
+    if timed_out:
+        raise ProcessTimedOut(
+            f"{shlex.join(argv)[:300]} did not end within {timeout_s:g} s",
+            stuck_pid=0 if child.exited.done() else pid or 0,
+        )
     if child.overflowed:
         raise ProcessFailed(argv, f"wrote more than {limit_bytes} bytes")
     code = transport.get_returncode() or 0

@@ -19,6 +19,7 @@ def check(config: Config) -> list[Problem]:
         *_check_aliases(config),
         *_check_runtimes(config),
         *_check_ports(config),
+        *_check_fabrics(config),
     ]
 
 
@@ -97,6 +98,16 @@ def _check_ports(config: Config) -> Iterable[Problem]:
         yield Problem("ports.backends", f"starts at {low} and ends at {high}")
     elif low <= config.server.port <= high:
         yield Problem("ports.backends", f"contains server.port {config.server.port}")
+
+
+def _check_fabrics(config: Config) -> Iterable[Problem]:
+    """An adapter hangs on one cable: under two fabrics, traffic would be sent where nobody listens."""
+    owners: dict[str, str] = {}
+    for fabric, adapters in config.hardware.fabrics.items():
+        for adapter in adapters:
+            if adapter in owners:
+                yield Problem(f"hardware.fabrics.{fabric}", f"{adapter} is also in fabric {owners[adapter]}")
+            owners.setdefault(adapter, fabric)
 
 
 def _no_such(kind: str, name: str, known: Iterable[str]) -> str:

@@ -133,6 +133,20 @@ class Paths(Section, frozen=True, kw_only=True):
     weights: str = ""
 
 
+class Hardware(Section, frozen=True, kw_only=True):
+    """How this machine is looked at."""
+
+    nvidia_smi: str = "nvidia-smi"
+    """A name in PATH or an absolute path."""
+    nvidia_smi_timeout_ms: Annotated[int, Meta(ge=100, le=120_000)] = 10_000
+    sample_interval_ms: Annotated[int, Meta(ge=500, le=600_000)] = 5000
+    ib_root: str = "/sys/class/infiniband"
+    kernel_log: str = ""
+    """A file of kernel messages; empty: the journal, or /dev/kmsg where there is none."""
+    fabrics: dict[str, list[str]] = {}
+    """Names of fabrics and the InfiniBand adapters on each."""
+
+
 class Logging(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -150,4 +164,5 @@ class Config(Section, frozen=True, kw_only=True):
     engines: Engines = Engines()
     ports: Ports = Ports()
     paths: Paths = Paths()
+    hardware: Hardware = Hardware()
     logging: Logging = Logging()
