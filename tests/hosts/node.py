@@ -88,7 +88,11 @@ class Node:
             *("curl", "--silent", "--show-error", "--no-buffer", "--fail-with-body", "--max-time", "60"),
             *("--retry", str(within_s), "--retry-delay", "1", "--retry-max-time", str(within_s)),
             *("--retry-connrefused", "--retry-all-errors", "--header", "content-type: application/json"),
-            *("--data", json.dumps(body), "http://127.0.0.1:8100/v1/chat/completions"),
+            # To a file, which a retry begins again; on stdout the bodies of refused tries would stay before the answer.
+            *("--output", "/tmp/answer", "--data", json.dumps(body), "http://127.0.0.1:8100/v1/chat/completions"),
+            check=False,
             timeout_s=within_s + 70,
         )
-        return done.stdout
+        answer = self.host.path("/tmp/answer").read_text()
+        assert done.code == 0, f"no answer within {within_s} s: {done.stderr[-500:]}\n{answer[-500:]}"
+        return answer

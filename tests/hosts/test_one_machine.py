@@ -157,14 +157,15 @@ def test_an_upgrade_leaves_the_engine_serving() -> None:
         assert node.main_pid(engine.unit) == engine.pid
 
 
-def test_who_is_not_an_administrator_may_look_at_nothing_and_a_member_may_act() -> None:
+def test_who_is_not_an_administrator_is_refused_and_a_member_may_act() -> None:
     with served() as node:
         runtime = node.engine().runtime
         as_nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
         refused = node.host.run(*as_nobody, "llmgw", "runtime-restart", runtime, "--json", check=False)
         assert refused.code != 0
         assert json.loads(refused.stdout)["error"]["code"]
-        as_member = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--groups", "llmgw-admin")
+        node.host.run("useradd", "--groups", "llmgw-admin", "ada")
+        as_member = ("setpriv", "--reuid=ada", "--regid=ada", "--init-groups")
         node.host.run(*as_member, "llmgw", "runtime-restart", runtime, timeout_s=120)
         assert "Paris" in node.chat()
 
