@@ -16,7 +16,7 @@ from typing import Self
 from core.errors import DependencyError
 from core.http.asgi import Headers
 from core.http.framing import ResponseFraming
-from core.http.heads import request_head
+from core.http.heads import request_head, upstream_lines
 from core.http.pool import Target
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended
@@ -41,7 +41,7 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
         self.decodes = True
         self._target = target
         self._head_only = method == b"HEAD"
-        self._head = request_head(method, path, headers, fixed=target.fixed, length=len(body))
+        self._head = request_head(method, path, upstream_lines(headers), fixed=target.fixed, length=len(body))
         self._body = body
         self._connection: UpstreamConnection | None = None
         self._changed = asyncio.Event()

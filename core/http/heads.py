@@ -95,26 +95,29 @@ class Delimiter(StrEnum):
     """The end of the connection; only a reset tells it from a broken one."""
 
 
-def request_head(method: bytes, path: bytes, headers: Headers, *, fixed: bytes, length: int) -> bytes:
-    """The head of a request to an upstream.
-
-    `fixed` is what is said to that upstream each time: its Host and its key, as ready lines.
-    """
+def upstream_lines(headers: Headers) -> bytes:
+    """What of a request's fields an upstream may see, as ready lines."""
     connection = b""
-    lines = [method, b" ", path, b" HTTP/1.1\r\n", fixed]
+    lines = []
     for field in headers:
         if field[0] not in _NOT_UPSTREAM:
             lines.append(b"%b: %b\r\n" % field)
         elif field[0] == b"connection":
             connection += field[1] + b","
     if connection and connection.lower() not in _NAMES_NOTHING:
-        kept = _without_named(headers, connection)
-        return request_head(method, path, kept, fixed=fixed, length=length)
-    if length or method in _HAVE_BODIES:
-        lines.append(b"content-length: %d\r\n\r\n" % length)
-    else:
-        lines.append(b"\r\n")
+        return upstream_lines(_without_named(headers, connection))
     return b"".join(lines)
+
+
+def request_head(method: bytes, path: bytes, lines: bytes, *, fixed: bytes, length: int) -> bytes:
+    """The head of a request to an upstream.
+
+    `lines` are the client's (`upstream_lines`), `fixed` those that this upstream is told each time: its Host and its
+    key.
+    """
+    if length or method in _HAVE_BODIES:
+        return b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (method, path, fixed, lines, length)
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, path, fixed, lines)
 
 
 def response_head(  # noqa: PLR0913 - what a head is made of

@@ -42,6 +42,8 @@ class RelayPlan:
 
     __slots__ = ()
 
+    path: bytes = b""
+    """What the upstream is asked, query included; empty: what the client asked."""
     error_event: bytes = b""
     """An SSE event (`data: …\\n\\n`) that tells the client of a stream that it broke. Never a terminator."""
     first_byte_timeout_s: float | None = None

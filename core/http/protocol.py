@@ -18,6 +18,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from core.http.asgi import Headers, Peer
 from core.http.limits import HttpLimits
 from core.http.refusal import BODY_TOO_LARGE, HEAD_TIMED_OUT, HEAD_TOO_LARGE, MALFORMED, PIPELINE_TOO_LONG, Refusal
+from core.http.repeat import RememberedHead, remember_head
 from core.http.request import read_head, split_target, without_upgrade
 from core.http.stream import ClientStream
 
@@ -25,6 +26,8 @@ _NEVER = float("inf")
 _LINGER_RESET = struct.pack("ii", 1, 0)
 _CREDENTIALS = struct.Struct("3i")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_MAX_MISSES = 4
+"""Heads in a row that were not those before them, until a connection gives up remembering."""
 
 
 class Service(Protocol):
@@ -39,6 +42,8 @@ class Service(Protocol):
 
     def run(self, stream: ClientStream) -> None: ...
 
+    def dispatch(self, stream: ClientStream) -> None: ...
+
     def abandoned(self, stream: ClientStream) -> None: ...
 
 
@@ -51,7 +56,8 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
-        "_limits", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_service", "_split", "_target",
+        "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_remembered", "_service",
+        "_split", "_target",
         "_version", "client", "is_paused", "peer", "server", "transport",
     )  # fmt: skip
 
@@ -75,6 +81,8 @@ class ServerConnection(asyncio.Protocol):
         self._body_size = 0
         self._in_body = False
         self._owes_continue = False
+        self._remembered: RememberedHead | None = None
+        self._misses = 0
         self.is_paused = False
         self.transport: asyncio.Transport | None = None
         self.peer: Peer | None = None
@@ -130,7 +138,9 @@ class ServerConnection(asyncio.Protocol):
         parser = self._parser
         if parser is None:
             return
-        begins = not self._head_size
+        begins = not self._head_size and not self._in_body
+        if begins and self._remembered is not None and self._recall(self._remembered, data):
+            return
         if not self._in_body:
             self._head_size += len(data)
         try:
@@ -140,8 +150,10 @@ class ServerConnection(asyncio.Protocol):
             return
         except HttpParserError:
             self._refusal = self._refusal or MALFORMED
-        if self._active is not None:
-            return  # the usual request: it came in one read
+        if self._active is not None:  # the usual request: it came in one read
+            if begins and self._misses < _MAX_MISSES:
+                self._remember(self._active, data)
+            return
         if self._refusal is None and not self._in_body and self._head_size > self._limits.head_bytes:
             self._refusal = HEAD_TOO_LARGE
         if self._refusal is not None:
@@ -225,6 +237,28 @@ class ServerConnection(asyncio.Protocol):
         self._refusal = refusal
         raise _RefusedError
 
+    def _recall(self, remembered: RememberedHead, data: bytes) -> bool:
+        found = remembered.recall(data, self._limits.body_bytes)
+        if found is None:
+            return False
+        self._misses = 0
+        stream = ClientStream(
+            self, method=remembered.method, path=remembered.path, query=remembered.query, version="1.1",
+            headers=found[0], body=found[1], keep_alive=True,
+        )  # fmt: skip
+        stream.remembered = remembered
+        self._start(stream)
+        return True
+
+    def _remember(self, stream: ClientStream, data: bytes) -> None:
+        self._misses += 1
+        remembered = None
+        if stream.keep_alive and not self._queued:
+            remembered = remember_head(data, stream.headers, len(stream.body))
+        if remembered is not None:
+            remembered.method, remembered.path, remembered.query = stream.method, stream.path, stream.query
+        self._remembered = remembered
+
     def _decline_upgrade(self, rest: bytes) -> None:
         parser = self._parser
         if parser is None:
@@ -248,6 +282,10 @@ class ServerConnection(asyncio.Protocol):
         self._held += data
         if len(self._held) > self._limits.pipeline_bytes and self.transport is not None:
             self.transport.pause_reading()
+
+    def dispatch(self, stream: ClientStream) -> None:
+        if stream is self._active:
+            self._service.dispatch(stream)
 
     def request_done(self, stream: ClientStream, *, clean: bool, reset: bool) -> None:
         """The answer of `stream` is written: go on with what the client sent meanwhile, or close."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.http.asgi import AsgiApp, ClientDisconnectedError
+from core.http.direct import DirectApp
 from core.http.lifespan import Lifespan
 from core.http.limits import DEFAULT_LIMITS, HttpLimits
 from core.http.protocol import ServerConnection
@@ -47,6 +48,7 @@ class HttpService:
         self.limits = limits
         self.is_draining = False
         self._app = app
+        self._direct = app.plan_directly if isinstance(app, DirectApp) else None
         self._on_error = on_error
         self._cancels = cancel_on_disconnect
         self._lifespan = Lifespan(app)
@@ -107,6 +109,19 @@ class HttpService:
             self._idle.set()
 
     def run(self, stream: ClientStream) -> None:
+        if self._direct is not None:
+            try:
+                plan = self._direct(stream)
+            except Exception as error:  # noqa: BLE001 - the boundary of one request
+                self._report(error)
+                plan = None
+            if plan is not None:
+                stream.relay_directly(plan)
+                return
+        self.dispatch(stream)
+
+    def dispatch(self, stream: ClientStream) -> None:
+        """Have the application answer."""
         task = asyncio.get_running_loop().create_task(self._answer(stream))
         stream.task = task
         self._tasks.add(task)
@@ -123,13 +138,16 @@ class HttpService:
         except ClientDisconnectedError:
             pass
         except Exception as error:  # noqa: BLE001 - the boundary of one request
-            if self._on_error is not None:
-                self._on_error("request_failed", error)
+            self._report(error)
         finally:
             task, stream.task = stream.task, None
             if task is not None:
                 self._tasks.discard(task)
             stream.application_over(failed)
+
+    def _report(self, error: BaseException) -> None:
+        if self._on_error is not None:
+            self._on_error("request_failed", error)
 
     async def _end(self) -> None:
         self.abort()

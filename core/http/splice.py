@@ -11,7 +11,6 @@ import asyncio
 from time import monotonic
 from typing import Protocol
 
-from core.http.asgi import Headers
 from core.http.framing import ResponseFraming
 from core.http.heads import Delimiter, is_event_stream, request_head, response_head
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
@@ -29,7 +28,6 @@ class Client(Protocol):
     """What the relay needs of the client's side (`core.http.stream.ClientStream`)."""
 
     method: bytes
-    headers: Headers
     version: str
     keep_alive: bool
 
@@ -42,7 +40,13 @@ class Client(Protocol):
     @property
     def is_draining(self) -> bool: ...
 
-    def relay_done(self, *, clean: bool, reset: bool) -> None: ...
+    def upstream_lines(self) -> bytes: ...
+
+    def relay_settled(self, outcome: RelayOutcome | None) -> None:
+        """Called once: None when the head of a response was passed on or the client left; else why there is none."""
+
+    def relay_done(self, *, clean: bool, reset: bool) -> None:
+        """Called once, when the rest of a response was passed on, or will never be."""
 
 
 class Relay:
@@ -51,7 +55,7 @@ class Relay:
     __slots__ = (
         "_attempts", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
         "_first_byte", "_next", "_path", "_pending", "_plan", "_rejected", "_retried_stale", "_size", "_status",
-        "_tail", "_target", "_transport", "_waiter", "_write", "decodes",
+        "_tail", "_target", "_transport", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -75,20 +79,15 @@ class Relay:
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
         self._events = False
-        self._waiter: asyncio.Future[RelayOutcome | None] | None = None
         self._transport: asyncio.Transport | None = None
         self._write = _nowhere
 
-    async def run(self) -> RelayOutcome | None:
-        """None once the head of a response was passed on or the client left; else why there is no response."""
+    def start(self) -> None:
         target = self._plan.next_target(None)
         if target is None:
-            outcome = self._outcome(Ended.NO_TARGET)
-            self._plan.ended(outcome)
-            return outcome
-        self._waiter = asyncio.get_running_loop().create_future()
-        self._ask(target)
-        return await self._waiter
+            self._end(Ended.NO_TARGET)
+        else:
+            self._ask(target)
 
     def client_gone(self) -> None:
         """The client left: the upstream is closed now; the plan hears of it when it is."""
@@ -129,7 +128,7 @@ class Relay:
     def _send(self, target: Target, connection: UpstreamConnection) -> None:
         client, body = self._client, self._body
         self._connection = connection
-        head = request_head(client.method, self._path, client.headers, fixed=target.fixed, length=len(body))
+        head = request_head(client.method, self._path, client.upstream_lines(), fixed=target.fixed, length=len(body))
         connection.begin(self, head, body, head_only=client.method == b"HEAD")
 
     def _try_next(self, ended: Ended, detail: str) -> None:
@@ -218,7 +217,7 @@ class Relay:
         self._write = self._write_first
         if client.is_paused:
             self.pause()
-        self._wake(None)
+        client.relay_settled(None)
 
     def _write_first(self, data: bytes) -> None:
         # Joined: the event loop makes one system call, and often one packet, for each write.
@@ -253,13 +252,10 @@ class Relay:
         if self._status is not None:
             # Without chunks or a length only a reset tells the client that the answer is not whole.
             self._client.relay_done(clean=clean, reset=not clean and self._delimiter is Delimiter.CLOSE)
-        self._plan.ended(outcome)
-        self._wake(None if ended is Ended.CLIENT_GONE else outcome)
-
-    def _wake(self, outcome: RelayOutcome | None) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(outcome)
+            self._plan.ended(outcome)
+        else:
+            self._plan.ended(outcome)
+            self._client.relay_settled(None if ended is Ended.CLIENT_GONE else outcome)
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
         return RelayOutcome(

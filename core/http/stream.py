@@ -8,8 +8,10 @@ import asyncio
 from typing import Protocol
 
 from core.http.asgi import PEER_EXTENSION, SPLICE_EXTENSION, ClientDisconnectedError, Headers, Message, Peer, Scope
+from core.http.heads import upstream_lines
 from core.http.plan import RelayOutcome, RelayPlan
 from core.http.refusal import APPLICATION_FAILED
+from core.http.repeat import RememberedHead
 from core.http.request import build_scope
 from core.http.splice import Relay
 from core.http.status import BODILESS, STATUS_LINES
@@ -26,6 +28,8 @@ class Connection(Protocol):
 
     def request_done(self, stream: "ClientStream", *, clean: bool, reset: bool) -> None: ...
 
+    def dispatch(self, stream: "ClientStream") -> None: ...
+
     @property
     def is_draining(self) -> bool: ...
 
@@ -35,8 +39,8 @@ class ClientStream:
 
     __slots__ = (
         "_body_sent", "_chunked", "_connection", "_drained", "_gone", "_head", "_is_gone", "_is_over",
-        "_is_relayed", "_relay",
-        "_silent", "_started", "body", "headers", "keep_alive", "method", "path", "query", "task", "version",
+        "_direct_plan", "_is_relayed", "_relay", "_settled", "_silent", "_started", "body", "failure", "headers",
+        "keep_alive", "method", "path", "query", "remembered", "task", "version",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
@@ -64,26 +68,39 @@ class ClientStream:
         self._is_gone = False
         self._is_over = False
         self._is_relayed = False
+        self._settled: asyncio.Future[RelayOutcome | None] | None = None
+        self._direct_plan: RelayPlan | None = None
+        self.failure: tuple[RelayPlan, RelayOutcome] | None = None
+        """Of a direct relay (`core.http.direct`), when the application is asked after it."""
+        self.remembered: RememberedHead | None = None
 
     async def relay(self, plan: RelayPlan, *, path: bytes = b"", body: bytes | None = None) -> RelayOutcome | None:
         """Let an upstream answer this request.
 
-        `path` (with its query) and `body` are the client's own unless given. Returns None when there is nothing
-        left to answer: the head of a response was passed on (the rest follows by itself; `plan.ended` tells of
-        the end), or the client left. Otherwise the outcome says why no target gave a response, and the
+        `path` (with its query) and `body` are the plan's or the client's own unless given. Returns None when there
+        is nothing left to answer: the head of a response was passed on (the rest follows by itself; `plan.ended`
+        tells of the end), or the client left. Otherwise the outcome says why no target gave a response, and the
         application answers as if it had never asked.
         """
         if self._is_gone or self._connection.transport is None:
             return None
+        self._settled = asyncio.get_running_loop().create_future()
+        self._start_relay(plan, path or plan.path, self.body if body is None else body)
+        return await self._settled
+
+    def relay_directly(self, plan: RelayPlan) -> None:
+        """As `relay`, for who has no coroutine to wait in. When no target gives a response, `failure` says why, and
+        the application is asked after all.
+        """
+        self._direct_plan = plan
+        self._start_relay(plan, plan.path, self.body)
+
+    def _start_relay(self, plan: RelayPlan, path: bytes, body: bytes) -> None:
         if not path:
             path = self.path + b"?" + self.query if self.query else self.path
         self._is_relayed = True
-        self._relay = Relay(self, plan, path, self.body if body is None else body)
-        outcome = await self._relay.run()
-        if outcome is not None:
-            self._is_relayed = False
-            self._relay = None
-        return outcome
+        self._relay = Relay(self, plan, path, body)
+        self._relay.start()
 
     # ASGI
 
@@ -183,6 +200,11 @@ class ClientStream:
             self._relay.client_gone()
 
     @property
+    def client(self) -> tuple[str, int] | None:
+        """The other end's address; None on a unix socket."""
+        return self._connection.client
+
+    @property
     def is_relayed(self) -> bool:
         return self._is_relayed
 
@@ -209,6 +231,24 @@ class ClientStream:
     def is_draining(self) -> bool:
         return self._connection.is_draining
 
+    def upstream_lines(self) -> bytes:
+        remembered = self.remembered
+        if remembered is None:
+            return upstream_lines(self.headers)
+        if not remembered.upstream_lines:
+            remembered.upstream_lines = upstream_lines(self.headers)
+        return remembered.upstream_lines
+
+    def relay_settled(self, outcome: RelayOutcome | None) -> None:
+        if outcome is not None:
+            self._is_relayed = False
+            self._relay = None
+        if self._settled is not None:
+            _set_result(self._settled, outcome)
+        elif outcome is not None and self._direct_plan is not None:
+            self.failure = (self._direct_plan, outcome)
+            self._connection.dispatch(self)
+
     def relay_done(self, *, clean: bool, reset: bool) -> None:
         self._relay = None
         self._finish(clean=clean, reset=reset)
@@ -234,6 +274,11 @@ class ClientStream:
         _set(self._gone)
         self.body = b""
         self._connection.request_done(self, clean=clean, reset=reset)
+
+
+def _set_result(waiter: asyncio.Future[RelayOutcome | None], outcome: RelayOutcome | None) -> None:
+    if not waiter.done():
+        waiter.set_result(outcome)
 
 
 def _set(waiter: asyncio.Future[None] | None) -> None:

@@ -10,11 +10,14 @@ import falcon
 import falcon.asgi
 import msgspec
 
-from core.http.asgi import SPLICE_EXTENSION
+from core.http.asgi import SPLICE_EXTENSION, AsgiApp, Receive, Scope, Send
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
 from core.http.pool import Target, UpstreamPool
 from core.http.stream import ClientStream
 
+FalconApp = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
+
+PATH = b"/v1/chat/completions"
 KEY = "sk-benchmark"
 UPSTREAM_VARIABLE = "BENCH_UPSTREAM_PORT"
 
@@ -46,7 +49,7 @@ class OneTarget(RelayPlan):
 
 
 class Chat:
-    """`POST /v1/chat/completions`."""
+    """`POST /v1/chat/completions`, by Falcon or without it: the same decision."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -55,23 +58,47 @@ class Chat:
         self._answered: dict[int | None, int] = {}
 
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        if hashlib.sha256(req.get_header("authorization", default="").encode()).digest() not in self._keys:
-            raise falcon.HTTPUnauthorized
         stream = req.scope["extensions"][SPLICE_EXTENSION]
         if not isinstance(stream, ClientStream):
             raise falcon.HTTPInternalServerError
-        try:
-            self._decode(stream.body)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise falcon.HTTPBadRequest from error
-        outcome = await stream.relay(OneTarget(self._target, self._answered))
-        if outcome is not None:
+        plan = self.plan(stream)
+        if plan is None:
+            raise falcon.HTTPForbidden
+        if await stream.relay(plan) is not None:
             raise falcon.HTTPBadGateway
 
+    def plan(self, stream: ClientStream) -> OneTarget | None:
+        """None when the key or the body is wrong."""
+        for name, value in stream.headers:
+            if name == b"authorization" and hashlib.sha256(value).digest() in self._keys:
+                break
+        else:
+            return None
+        try:
+            self._decode(stream.body)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        return OneTarget(self._target, self._answered)
 
-def create_app() -> falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]:
+
+class Direct:
+    """Answers the usual request past Falcon, as the gateway does."""
+
+    def __init__(self, app: FalconApp, chat: Chat) -> None:
+        self._app = app
+        self._chat = chat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def plan_directly(self, stream: ClientStream) -> OneTarget | None:
+        return self._chat.plan(stream) if stream.path == PATH else None
+
+
+def create_app(*, direct: bool = False) -> AsgiApp:
     pool = UpstreamPool()
     target = pool.target("engine", "127.0.0.1", int(os.environ[UPSTREAM_VARIABLE]), "sk-engine")
-    app: falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response] = falcon.asgi.App()
-    app.add_route("/v1/chat/completions", Chat(target))
-    return app
+    chat = Chat(target)
+    app = FalconApp()
+    app.add_route(PATH.decode(), chat)
+    return Direct(app, chat) if direct else app

@@ -1,13 +1,18 @@
 """What is compared: nginx as the reference, the bare `core.http` gateway, and the gateway itself."""
 
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.datapath.app import UPSTREAM_VARIABLE
+import msgspec
+
+from core.api import ApiKey, RouteModel, RouteTable, RouteTarget, SecurityPolicy
+from core.paths import Layout
+from tests.bench.datapath.app import KEY, UPSTREAM_VARIABLE
 from tests.bench.datapath.processes import free_port, running
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -56,7 +61,19 @@ def start_nginx(folder: Path, upstream: int, workers: int) -> Iterator[Contender
 
 
 @contextlib.contextmanager
+def start_falcon(folder: Path, upstream: int, workers: int) -> Iterator[Contender]:
+    with _start_core(folder, upstream, workers, "core + Falcon", "create_app()") as contender:
+        yield contender
+
+
+@contextlib.contextmanager
 def start_core(folder: Path, upstream: int, workers: int) -> Iterator[Contender]:
+    with _start_core(folder, upstream, workers, "core", "create_app(direct=True)") as contender:
+        yield contender
+
+
+@contextlib.contextmanager
+def _start_core(folder: Path, upstream: int, workers: int, name: str, factory: str) -> Iterator[Contender]:
     port = free_port()
     env = dict(
         os.environ, LLMGW_BIND=f"127.0.0.1:{port}", LLMGW_WORKERS=str(workers), PYTHONPATH=str(_ROOT),
@@ -64,10 +81,59 @@ def start_core(folder: Path, upstream: int, workers: int) -> Iterator[Contender]
     )  # fmt: skip
     argv = [
         sys.executable, "-m", "gunicorn", "-c", str(_ROOT / "packaging/gunicorn.conf.py"),
-        "tests.bench.datapath.app:create_app()",
+        f"tests.bench.datapath.app:{factory}",
     ]  # fmt: skip
-    with running(argv, env=env, log=folder / "core.out") as pid:
-        yield Contender("core.http + Falcon", port, pid)
+    with running(argv, env=env, log=folder / f"{name}.out") as pid:
+        yield Contender(name, port, pid)
 
 
-CONTENDERS: dict[str, Start] = {"nginx": start_nginx, "core": start_core}
+@contextlib.contextmanager
+def start_gateway(folder: Path, upstream: int, workers: int) -> Iterator[Contender]:
+    """The real one, with keys, request lines and a route table from a daemon's socket."""
+    port = free_port()
+    state = folder / "state"
+    layout = Layout.under(state)
+    layout.runtime.mkdir(parents=True)
+    layout.gateway_state.mkdir(parents=True)
+    key_file = folder / "engine.key"
+    key_file.write_text("sk-engine")
+    table = folder / "table.json"
+    table.write_bytes(msgspec.json.encode(_table(upstream, key_file)))
+    env = dict(
+        os.environ, LLMGW_BIND=f"127.0.0.1:{port}", LLMGW_WORKERS=str(workers), PYTHONPATH=str(_ROOT),
+        LLMGW_STATE=str(state),
+    )  # fmt: skip
+    serve = f'exec "$0" -m tests.fakes.daemon_socket "{layout.daemon_socket}" < "{table}"'
+    daemon = ["sh", "-c", serve, sys.executable]
+    argv = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        str(_ROOT / "packaging/gunicorn.conf.py"),
+        "gateway.app:create_app()",
+    ]
+    with (
+        running(daemon, env=env, log=folder / "daemon.out"),
+        running(argv, env=env, log=folder / "gateway.out") as pid,
+    ):
+        yield Contender("gateway", port, pid)
+
+
+def _table(upstream: int, key_file: Path) -> RouteTable:
+    target = RouteTarget(
+        id="t1", runtime="r1", host="127.0.0.1", port=upstream, ready=True, state="running", key_file=str(key_file),
+        routes=["/v1/chat/completions"], max_concurrency=4096,
+    )  # fmt: skip
+    key = ApiKey(sha256=hashlib.sha256(KEY.encode()).hexdigest(), name="bench")
+    policy = SecurityPolicy(allow_missing_auth=False)
+    models = [RouteModel(id="m1", targets=[target])]
+    return RouteTable(version=1, epoch="bench", node="bench", models=models, keys=[key], security=policy)
+
+
+CONTENDERS: dict[str, Start] = {
+    "nginx": start_nginx,
+    "falcon": start_falcon,
+    "core": start_core,
+    "gateway": start_gateway,
+}

@@ -3,7 +3,7 @@
 import pytest
 
 from core.http.asgi import Headers
-from core.http.heads import Delimiter, downstream_fields, is_event_stream, request_head, response_head
+from core.http.heads import Delimiter, downstream_fields, is_event_stream, request_head, response_head, upstream_lines
 
 _FIXED = b"host: engine:1\r\nauthorization: Bearer sk-engine\r\n"
 
@@ -41,7 +41,7 @@ UPSTREAM: list[tuple[bytes, bool]] = [
 
 @pytest.mark.parametrize(("name", "crosses"), UPSTREAM, ids=lambda value: str(value))
 def test_a_request_field_crosses_or_stays(name: bytes, crosses: bool) -> None:
-    head = request_head(b"POST", b"/v1/x", [(name, b"client-value")], fixed=_FIXED, length=2)
+    head = request_head(b"POST", b"/v1/x", upstream_lines([(name, b"client-value")]), fixed=_FIXED, length=2)
     assert (b"\r\n%b: client-value\r\n" % name in head) is crosses
 
 
@@ -94,7 +94,7 @@ NAMED: list[tuple[list[bytes], list[bytes]]] = [
 def test_fields_that_the_sender_named_stay_with_the_connection(connection: list[bytes], kept: list[bytes]) -> None:
     headers = [(b"connection", value) for value in connection]
     headers += [(name, b"1") for name in (b"x-a", b"x-b", b"content-type")]
-    up = request_head(b"GET", b"/", headers, fixed=b"", length=0)
+    up = request_head(b"GET", b"/", upstream_lines(headers), fixed=b"", length=0)
     assert up == b"GET / HTTP/1.1\r\n" + b"".join(b"%b: 1\r\n" % name for name in kept) + b"\r\n"
     headers.append((b"content-length", b"5"))
     down, delimiter = response_head(200, headers, added=b"", decoded=False, bodiless=False, close=False)
@@ -117,7 +117,7 @@ LENGTHS: list[tuple[bytes, int, bool]] = [
 
 @pytest.mark.parametrize(("method", "length", "is_said"), LENGTHS)
 def test_the_length_of_a_request_is_said_where_a_body_is_expected(method: bytes, length: int, is_said: bool) -> None:
-    head = request_head(method, b"/", [], fixed=b"", length=length)
+    head = request_head(method, b"/", b"", fixed=b"", length=length)
     assert (b"content-length: %d\r\n" % length in head) is is_said
     assert head.endswith(b"\r\n\r\n")
     assert head.count(b"\r\n\r\n") == 1
