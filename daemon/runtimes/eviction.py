@@ -25,6 +25,8 @@ class Asking:
     runtime_id: str
     min_residency_s: float = 0.0
     preferred_idle_s: float = 30.0
+    may_drain: bool = False
+    """Whether a busy runtime whose residency is over may be drained: the asking one has waited long enough."""
     as_preferred: bool = False
     """A preferred-warm start: it only displaces ordinary runtimes that were idle for a while."""
 
@@ -35,7 +37,7 @@ def protection(resident: Resident, asking: Asking) -> Protected | None:
         return Protected.REQUESTED
     if resident.owner:
         return Protected.AUTHORITY
-    if resident.is_busy:
+    if resident.is_busy and not (asking.may_drain and resident.resident_s >= asking.min_residency_s):
         return Protected.ACTIVE
     if resident.keep_warm:
         return Protected.KEEP_WARM
@@ -50,12 +52,13 @@ def protection(resident: Resident, asking: Asking) -> Protected | None:
 
 
 def eviction_order(residents: Iterable[Resident]) -> list[Resident]:
-    """Ordinary before preferred, least recently used, lower priority, larger; the id decides the rest."""
+    """Idle before busy, ordinary before preferred, least recently used, lower priority, larger; the id decides the rest."""
 
-    def key(resident: Resident) -> tuple[bool, float, int, int, str]:
+    def key(resident: Resident) -> tuple[bool, bool, float, int, int, str]:
         # One that never had a request counts as used when it was loaded.
         unused_s = resident.resident_s if resident.idle_s is None else resident.idle_s
         return (
+            resident.is_busy,
             resident.preferred_warm,
             -unused_s,
             resident.priority,

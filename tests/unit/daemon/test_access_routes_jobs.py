@@ -10,10 +10,10 @@ from core.api import Progress
 from core.config.load import parse_config
 from core.errors import DependencyError
 from core.runtime import RuntimeState
+from daemon.hardware.memory import parse_meminfo
 from daemon.jobs import Jobs, Report
 from daemon.local_api.access import Caller, CallerRefused, Role, require, role_of
 from daemon.routes import RuntimeView, build_route_table
-from daemon.status import parse_meminfo_mib
 from engines.registry import get_adapter
 
 
@@ -123,4 +123,5 @@ async def test_a_job_that_fails_tells_its_watchers(error: Exception, code: str) 
     ],
 )
 def test_meminfo(text: str, expected: tuple[int | None, int | None]) -> None:
-    assert parse_meminfo_mib(text) == expected
+    memory = parse_meminfo(text)
+    assert (memory.total_mib, memory.available_mib) == expected

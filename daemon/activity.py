@@ -1,0 +1,67 @@
+"""The sum of what all gateway workers report of their requests. Pure but for the clock that callers pass."""
+
+from dataclasses import dataclass, field
+
+from core.activity import FORGET_AFTER_S, ActivityReport, RuntimeActivity
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All workers together, for one runtime."""
+
+    active: int = 0
+    waiting: int = 0
+    idle_s: float | None = None
+    """Seconds since the last request ended anywhere; None: none ever did."""
+    bytes_total: int = 0
+    stalled_s: float = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.active > 0 or self.waiting > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    report: ActivityReport
+    at_s: float
+
+
+@dataclass(slots=True)
+class Activity:
+    """Reports by source. `now_s` is monotonic everywhere."""
+
+    _heard: dict[str, _Heard] = field(default_factory=dict)
+    _last_end_s: dict[str, float] = field(default_factory=dict)
+    """When the last request of a runtime ended, kept after its worker is gone."""
+
+    def take(self, report: ActivityReport, now_s: float) -> None:
+        """A worker reported."""
+        self._heard[report.source] = _Heard(report, now_s)
+        for runtime_id, one in report.runtimes.items():
+            if one.idle_s is not None:
+                ended_s = now_s - one.idle_s
+                self._last_end_s[runtime_id] = max(ended_s, self._last_end_s.get(runtime_id, ended_s))
+
+    def load(self, runtime_id: str, now_s: float) -> Load:
+        """What is under way for a runtime."""
+        self._forget(now_s)
+        parts = [heard.report.runtimes.get(runtime_id, RuntimeActivity()) for heard in self._heard.values()]
+        ended_s = self._last_end_s.get(runtime_id)
+        return Load(
+            active=sum(part.active for part in parts),
+            waiting=sum(part.waiting for part in parts),
+            idle_s=None if ended_s is None else now_s - ended_s,
+            bytes_total=sum(part.bytes_total for part in parts),
+            stalled_s=max((part.stalled_s for part in parts), default=0.0),
+        )
+
+    def all_have_seen(self, epoch: str, version: int, now_s: float) -> bool:
+        """Whether every living worker dispatches by that route table or a newer one."""
+        self._forget(now_s)
+        return all(heard.report.epoch == epoch and heard.report.version >= version for heard in self._heard.values())
+
+    def _forget(self, now_s: float) -> None:
+        gone = [source for source, heard in self._heard.items() if now_s - heard.at_s > FORGET_AFTER_S]
+        for source in gone:
+            del self._heard[source]
