@@ -69,6 +69,7 @@ class _Line:
         self._bars = bars
         self._bar: TaskID | None = bars.add_task(visible(name), total=None) if bars else None
         self._step = ""
+        self._detail = ""
         self._told_bytes = 0
 
     def show(self, step: Step) -> None:
@@ -79,13 +80,15 @@ class _Line:
             )
         elif step.step != self._step or (step.done_bytes or 0) - self._told_bytes >= _LINE_EVERY_BYTES:
             self._told_bytes = step.done_bytes or 0
-            note(what + (f" ({self._told_bytes >> 20} MiB)" if self._told_bytes else ""))
-        self._step = step.step
+            told_mib = self._told_bytes >> 20
+            note(what + (f" ({told_mib} MiB)" if told_mib else ""))
+        self._step, self._detail = step.step, step.detail
 
     def finish(self, made: str) -> None:
         if self._bars is not None and self._bar is not None:
             self._bars.remove_task(self._bar)
-        note(f"{self._name}: {made}")
+        if self._bars is not None or made != self._detail:  # without bars the last step has said it
+            note(f"{self._name}: {made}")
 
 
 def read_step_error(step: Step) -> LlmgwError:
