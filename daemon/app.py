@@ -11,18 +11,25 @@ from datetime import UTC, datetime
 
 from core import log as logging
 from core.api import ReloadResult
+from core.clock import SystemClock
 from core.config.load import ConfigMissing, Loaded, config_variables, load_config, parse_config, read_config
 from core.config.problem import ConfigErrors
 from core.errors import ConflictError
 from core.files import StorageError, ensure_directory, lock_file, write_atomic
+from core.hardware import DoctorReport
 from core.http.client import HttpClient
 from core.http.server import HttpService, serve_unix
 from core.notify import Notifier
 from core.paths import Layout
+from daemon.examination import examine_node
+from daemon.hardware.sampler import Sampler
+from daemon.hardware.settings import hardware_settings
 from daemon.identity import engine_account, gateway_gid, node_name
 from daemon.jobs import Jobs
 from daemon.local_api.app import create_app
+from daemon.local_api.hardware import Looking
 from daemon.node import Node
+from daemon.owners import read_owners
 from daemon.runtimes.prepare import Preparer, node_facts
 from engines.judge import judge_runtimes
 from units.registry import load_backend
@@ -49,6 +56,7 @@ class App:
         self._service_manager = service_manager
         self._notifier = Notifier.from_environment(environ)
         self._node: Node | None = None
+        self._sampler: Sampler | None = None
 
     async def run(self) -> None:
         """Until SIGTERM or SIGINT. Raises: LlmgwError when it cannot begin."""
@@ -77,14 +85,27 @@ class App:
                 adopted = asyncio.Event()
                 parts.append(group.create_task(node.run(adopted)))
                 await adopted.wait()
+                sampler = self._sampler = self._build_sampler(node)
+                parts.append(group.create_task(sampler.run()))
                 parts.append(group.create_task(self._feed_watchdog()))
-                await self._serve(node, stop)
+                await self._serve(node, sampler, http, stop)
                 for part in parts:
                     part.cancel()
 
-    async def _serve(self, node: Node, stop: asyncio.Event) -> None:
+    def _build_sampler(self, node: Node) -> Sampler:
+        return Sampler(
+            hardware_settings(node.config_use.loaded.config, self._layout),
+            owners=lambda: read_owners(node),
+            clock=SystemClock(),
+            log=logging.get_logger("daemon.hardware"),
+        )
+
+    async def _serve(self, node: Node, sampler: Sampler, http: HttpClient, stop: asyncio.Event) -> None:
+        async def examine() -> DoctorReport:
+            return await examine_node(node, await sampler.refresh(), http)
+
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        app = create_app(node, Jobs(node.in_background), self._reload, started_at)
+        app = create_app(node, Jobs(node.in_background), self._reload, Looking(sampler, examine), started_at)
         service = HttpService(app, on_error=lambda event, error: _log.error(event, error=repr(error)))
         server = await serve_unix(service, self._layout.daemon_socket, mode=_SOCKET_MODE)
         _log.info("daemon_ready", node=node.preparer.node, runtimes=len(node.controllers), pid=os.getpid())
@@ -153,6 +174,8 @@ class App:
             raise
         result = node.use_config(loaded, self._preparer(loaded))
         self._keep(loaded)
+        if self._sampler is not None:
+            self._sampler.use_settings(hardware_settings(loaded.config, self._layout))
         logging.set_level(loaded.config.logging.level)
         _log.info("config_loaded", changed=result.changed, restarted=len(result.restarted), started=len(result.started))
         return result

@@ -6,7 +6,9 @@ from pathlib import Path
 from core import VERSION
 from core.api import ConfigStatus, NodeState, RuntimeStatus
 from core.errors import LlmgwError
+from core.hardware import HardwareState, Memory
 from core.runtime import RuntimeState
+from daemon.hardware.memory import read_memory
 from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
 from daemon.runtimes.spec import served_models
@@ -41,10 +43,11 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
     )
 
 
-async def node_state(node: Node, started_at: str) -> NodeState:
+async def node_state(node: Node, hardware: HardwareState, started_at: str) -> NodeState:
     """The whole node."""
     use = node.config_use
-    total, available = read_memory_mib(Path("/proc/meminfo"))
+    # Not the sample: it is read in no time, and is there before the first one.
+    memory = read_memory() or Memory()
     return NodeState(
         node=node.preparer.node,
         version=VERSION,
@@ -55,29 +58,11 @@ async def node_state(node: Node, started_at: str) -> NodeState:
         server_host=use.loaded.config.server.host,
         server_port=use.loaded.config.server.port,
         runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
-        memory_total_mib=total,
-        memory_available_mib=available,
+        memory_total_mib=memory.total_mib,
+        memory_available_mib=memory.available_mib,
         cpu_count=node.preparer.facts.cpu_count,
+        hardware=hardware,
     )
-
-
-def read_memory_mib(meminfo: Path) -> tuple[int | None, int | None]:
-    """Total and available memory; None where the kernel does not say."""
-    try:
-        return parse_meminfo_mib(meminfo.read_text())
-    except OSError:
-        return None, None
-
-
-def parse_meminfo_mib(text: str) -> tuple[int | None, int | None]:
-    """`MemTotal` and `MemAvailable` of /proc/meminfo, which counts in KiB."""
-    fields: dict[str, int] = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if words and words[0].isdigit():
-            fields[name] = int(words[0]) // 1024
-    return fields.get("MemTotal"), fields.get("MemAvailable")
 
 
 async def _memory_mib(node: Node, controller: RuntimeController) -> int | None:

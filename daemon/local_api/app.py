@@ -10,6 +10,7 @@ from core.http.asgi import PEER_EXTENSION, AsgiApp, Peer
 from core.log import get_logger
 from daemon.jobs import Jobs
 from daemon.local_api.access import Caller, Gatekeeper, Role, require
+from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import EngineInstall, WeightsFetch
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
@@ -18,13 +19,13 @@ from daemon.node import Node
 _log = get_logger("daemon.local_api")
 
 
-def create_app(node: Node, jobs: Jobs, reloader: Reloader, started_at: str) -> AsgiApp:
+def create_app(node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, started_at: str) -> AsgiApp:
     """The application; every resource names the role it needs as `role`."""
     app = falcon.asgi.App(middleware=[_CallerCheck(Gatekeeper())])
     app.add_error_handler(LlmgwError, _answer_error)
     app.add_error_handler(falcon.HTTPError, _answer_http_error)
     app.add_error_handler(Exception, _answer_bug)
-    app.add_route("/v1/state", State(node, started_at))
+    app.add_route("/v1/state", State(node, looking.sampler, started_at))
     app.add_route("/v1/routes", Routes(node))
     app.add_route("/v1/reload", Reload(reloader))
     app.add_route("/v1/runtimes/{runtime_id}/start", RuntimeStart(node))
@@ -33,6 +34,9 @@ def create_app(node: Node, jobs: Jobs, reloader: Reloader, started_at: str) -> A
     app.add_route("/v1/runtimes/{runtime_id}/logs", RuntimeLogs(node))
     app.add_route("/v1/engines/{engine}/install", EngineInstall(node, jobs))
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
+    app.add_route("/v1/hardware", Hardware(looking))
+    app.add_route("/v1/hardware/clear", HardwareClear(looking))
+    app.add_route("/v1/doctor", Doctor(looking))
     return app
 
 

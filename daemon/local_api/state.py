@@ -7,6 +7,7 @@ import falcon.asgi
 import msgspec
 
 from core.api import ReloadResult
+from daemon.hardware.sampler import Sampler
 from daemon.local_api.access import Role
 from daemon.node import Node
 from daemon.status import node_state
@@ -20,13 +21,14 @@ class State:
 
     role = Role.GATEWAY
 
-    def __init__(self, node: Node, started_at: str) -> None:
+    def __init__(self, node: Node, sampler: Sampler, started_at: str) -> None:
         self._node = node
+        self._sampler = sampler
         self._started_at = started_at
 
     async def on_get(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(await node_state(self._node, self._started_at))
+        resp.data = msgspec.json.encode(await node_state(self._node, self._sampler.state(), self._started_at))
 
 
 class Routes:

@@ -1,0 +1,38 @@
+"""`llmgw doctor` with a daemon: gathers the facts from what the daemon knows, and has the checks judge them."""
+
+from datetime import UTC, datetime
+
+from core.hardware import DoctorReport, HardwareState
+from core.http.client import HttpClient
+from core.runtime import RuntimeState
+from daemon.hardware.doctor import examine
+from daemon.hardware.facts import Facts, FailedRuntime, read_gateway_port, read_port_ranges, user_exists
+from daemon.node import Node
+
+
+async def examine_node(node: Node, hardware: HardwareState, http: HttpClient) -> DoctorReport:
+    """`hardware` was read just now."""
+    use = node.config_use
+    config = use.loaded.config
+    ephemeral, reserved = read_port_ranges()
+    facts = Facts(
+        node=node.preparer.node,
+        daemon_runs=True,
+        daemon_hint="",
+        config=config,
+        config_path=str(use.loaded.path),
+        config_error=use.error,
+        hardware=hardware,
+        gateway=await read_gateway_port(http, config.server.host, config.server.port),
+        engine_user=config.engines.user,
+        engine_user_needed=node.backend.name == "systemd",
+        engine_user_exists=user_exists(config.engines.user),
+        ephemeral_ports=ephemeral,
+        reserved_ports=reserved,
+        failed_runtimes=tuple(
+            FailedRuntime(runtime_id, controller.reason, controller.error.hint if controller.error else "")
+            for runtime_id, controller in sorted(node.controllers.items())
+            if controller.state is RuntimeState.FAILED
+        ),
+    )
+    return examine(facts, datetime.now(UTC).isoformat(timespec="seconds"))
