@@ -5,12 +5,11 @@ decision that the resource would take (`Inference.plan_relay`), and the relay. E
 refused, waits, is renamed, or failed on the way.
 """
 
-from typing import cast
-
 from falcon.asgi import App, Request, Response
 
 from core.http.asgi import Receive, Scope, Send
-from gateway.relay import explain_failure
+from core.http.stream import ClientStream
+from gateway.relay import InferencePlan, explain_failure
 from gateway.routes.inference import FAILURE, Inference, RelayFailure, find_client
 
 FalconApp = App[Request, Response]
@@ -21,17 +20,17 @@ class FastLane:
 
     def __init__(self, app: FalconApp, resources: tuple[Inference, ...]) -> None:
         self.app = app
-        self._resources = {resource.path: resource for resource in resources}
+        self._resources = {resource.raw_path: resource for resource in resources}
+
+    def plan_directly(self, stream: ClientStream) -> InferencePlan | None:
+        """Asked by our own server (`core.http.direct`) before there is a task or a scope."""
+        resource = self._resources.get(stream.path) if stream.method == b"POST" else None
+        return resource.plan_relay(stream) if resource is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            resource = self._resources.get(cast(str, scope["path"]))
-            client = find_client(scope) if resource is not None else None
-            if resource is not None and client is not None:
-                plan = resource.plan_relay(scope, client)
-                if plan is not None:
-                    outcome = await client.relay(plan, path=resource.raw_path)
-                    if outcome is None:
-                        return
-                    scope[FAILURE] = RelayFailure(plan.record, explain_failure(outcome, plan.record.model))
+        client = find_client(scope) if scope["type"] == "http" else None
+        if client is not None and client.failure is not None:
+            plan, outcome = client.failure
+            if isinstance(plan, InferencePlan):
+                scope[FAILURE] = RelayFailure(plan.record, explain_failure(outcome, plan.record.model))
         await self.app(scope, receive, send)

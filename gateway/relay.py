@@ -39,7 +39,7 @@ class Dispatcher:
 class InferencePlan(RelayPlan):
     """One request's way over its targets."""
 
-    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_upstreams", "record")
+    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_upstreams", "path", "record")
 
     error_event = _BROKEN_EVENT
 
@@ -49,7 +49,9 @@ class InferencePlan(RelayPlan):
         upstreams: Mapping[str, Upstream],
         candidates: Sequence[RouteTarget],
         record: RequestRecord,
+        path: bytes = b"",
     ) -> None:
+        self.path = path
         self._dispatcher = dispatcher
         self._upstreams = upstreams
         self._candidates = candidates

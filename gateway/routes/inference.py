@@ -75,7 +75,7 @@ class Inference:
             self._dispatcher.log.write(record)
             raise
 
-    def plan_relay(self, scope: Scope, client: ClientStream) -> InferencePlan | None:
+    def plan_relay(self, client: ClientStream) -> InferencePlan | None:
         """The whole decision for the usual request, without waiting for anything: a model that is ready.
 
         None for every other case, refusals included: `on_post` then goes through it again, and answers.
@@ -83,13 +83,13 @@ class Inference:
         fields = read_headers(client.headers)
         record = self._open_record(fields)
         try:
-            routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(scope.get("client")))
+            routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(client.client))
             entry, asked = self._read(routes, fields, client.body, record)
         except ApiError:
             return None
         if not entry.ready[self.path] or entry.is_renamed or asked != entry.model.id:
             return None
-        return InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record)
+        return InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record, self.raw_path)
 
     def _open_record(self, fields: dict[bytes, bytes]) -> RequestRecord:
         return RequestRecord(self._ids.read_or_make(fields.get(b"x-request-id", b"")), self.path, monotonic())
