@@ -1,8 +1,8 @@
 """In front of Falcon: the one kind of request that is nearly all of them goes to its engine without a detour.
 
 `POST` on an inference path, over our own server, for a model that is ready under the client's own name: the same
-decision that the resource would take (`Inference.plan_relay`), and the relay. Everything else is Falcon's: what is
-refused, waits, is renamed, or failed on the way.
+decision that the resource would take (`Inference.plan_relay`), and the relay, without a task (`core.http.direct`).
+Everything else is Falcon's: what is refused, waits, is renamed, or failed on the way.
 """
 
 from falcon.asgi import App, Request, Response

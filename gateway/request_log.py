@@ -9,6 +9,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from time import monotonic
 
 from core.log import EventLogger, Level
@@ -88,6 +89,7 @@ def format_record(record: RequestRecord, now_s: float) -> str:
     )
 
 
+@lru_cache(maxsize=1024)
 def _shown(text: str) -> str:
     """A name as it stands in the line: bare when it is plain, quoted when it could be taken for something else."""
     if not text:
