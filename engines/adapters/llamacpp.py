@@ -9,6 +9,9 @@ Written against b10068 and b11434 (`llama-server --help` of both; see tests/engi
 - A build with GPU plug-ins takes any GPU that it finds. A runtime without devices computes on the CPU, so it says
   `--device none`; a silent fallback the other way round is caught by engine-check.
 - `--offline` keeps it from ever asking a model hub.
+- A client that leaves is noticed at the next token of a stream. For a buffered answer it looks once a second, and
+  starts that second anew whenever any other task has a result (b10068): beside one busy stream, or under a poll of
+  `/metrics` or `/slots` faster than once a second, it computes to the end. Ask for metrics seldom.
 - The key is demanded on everything except `/health`; b10068 also leaves `/v1/models` open.
 """
 
@@ -50,6 +53,7 @@ class LlamaCppAdapter:
     routes = frozenset(
         {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
     )
+    overhead_mib: int | None = 768  # the context's keys and values, and compute buffers of a small model
     metrics_path: str | None = "/metrics"
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
