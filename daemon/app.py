@@ -21,7 +21,10 @@ from core.http.client import HttpClient
 from core.http.server import HttpService, serve_unix
 from core.notify import Notifier
 from core.paths import Layout
+from daemon.activity import Activity
+from daemon.admitter import Admitter
 from daemon.examination import examine_node
+from daemon.hardware.memory import read_memory
 from daemon.hardware.sampler import Sampler
 from daemon.hardware.settings import hardware_settings
 from daemon.identity import engine_account, gateway_gid, node_name
@@ -30,6 +33,7 @@ from daemon.local_api.app import create_app
 from daemon.local_api.hardware import Looking
 from daemon.node import Node
 from daemon.owners import read_owners
+from daemon.runtimes.estimates import Estimates
 from daemon.runtimes.prepare import Preparer, node_facts
 from engines.judge import judge_runtimes
 from units.registry import load_backend
@@ -74,7 +78,7 @@ class App:
         logging.set_level(loaded.config.logging.level)
         backend = load_backend(self._service_manager, self._layout)
         async with HttpClient() as http:
-            node = self._node = Node(loaded, self._preparer(loaded), backend, http)
+            node = self._node = Node(loaded, self._preparer(loaded), backend, http, self._admitter())
             if complaint is not None:
                 node.refuse_config(complaint)
             stop = asyncio.Event()
@@ -151,6 +155,14 @@ class App:
             write_atomic(self._layout.last_good_config, loaded.text, mode=0o600)
         except StorageError as error:
             _log.warning("config_not_kept", error=error.message)
+
+    def _admitter(self) -> Admitter:
+        def memory() -> tuple[int | None, int | None]:
+            read = read_memory()
+            return (read.total_mib, read.available_mib) if read is not None else (None, None)
+
+        estimates = Estimates(self._layout.state / "estimates.json")
+        return Admitter(SystemClock(), Activity(), estimates, memory)
 
     def _preparer(self, loaded: Loaded) -> Preparer:
         return Preparer(

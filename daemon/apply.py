@@ -29,6 +29,7 @@ class Applier:
         """
         if not actions:
             return
+        drain_s = preparer.config.runtime_policy.drain_timeout_ms / 1000
         starts = self._prepare([a for a in actions if isinstance(a, Start)], controllers, preparer)
         stops = [a for a in actions if isinstance(a, Stop)]
         removes = [a for a in actions if isinstance(a, Remove)]
@@ -47,7 +48,7 @@ class Applier:
             controllers[remove.runtime_id].unit_removed()
         for stop in stops:
             self._log.info("runtime_stop", runtime=stop.runtime_id, reason=stop.reason)
-            controllers[stop.runtime_id].begin_stop(stop.reason)
+            controllers[stop.runtime_id].begin_stop(stop.reason, drain_s)
         for runtime_id, prepared in starts.items():
             self._log.info("runtime_start", runtime=runtime_id, port=prepared.record.ports[0])
             controllers[runtime_id].begin_start(prepared)

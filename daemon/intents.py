@@ -20,6 +20,10 @@ class Intents:
     requested: dict[str, str] = field(default_factory=dict)
     """Runtime -> who asked for it."""
     held: set[str] = field(default_factory=set)
+    evicted: dict[str, str] = field(default_factory=dict)
+    """Runtime that must go now -> why; until it has gone."""
+    serving: bool = True
+    """False: an operator freed the whole node (`llmgw stop`)."""
 
     def request(self, runtime_id: str, reason: str) -> None:
         """Somebody wants it to run."""
@@ -30,6 +34,16 @@ class Intents:
         """An operator wants it stopped, whatever the config says."""
         self.requested.pop(runtime_id, None)
         self.held.add(runtime_id)
+
+    def evict(self, runtime_id: str, reason: str) -> None:
+        """It must make room, or was idle for too long; whoever asks for it later gets it back."""
+        self.requested.pop(runtime_id, None)
+        self.evicted[runtime_id] = reason
+
+    def settle(self, runtime_ids: Iterable[str]) -> None:
+        """These have stopped: nothing keeps them from being wanted again."""
+        for runtime_id in runtime_ids:
+            self.evicted.pop(runtime_id, None)
 
     def recall(self, records: Iterable[UnitRecord]) -> None:
         """Read the unit files of an earlier daemon."""
@@ -49,11 +63,17 @@ def _wanted(config: Config, intents: Intents, runtime_id: str) -> Wanted:
     runtime = config.runtimes[runtime_id]
     if not runtime.enabled:
         return Wanted(run=False, reason="disabled in the config")
+    if not intents.serving:
+        return Wanted(run=False, reason="serving is stopped")
     if runtime_id in intents.held:
         # Only a runtime that would come back by itself needs the record that it must not.
         return Wanted(run=False, hold=runtime.keep_warm, reason="stopped by an operator")
+    if runtime_id in intents.evicted:
+        return Wanted(run=False, reason=intents.evicted[runtime_id])
     if runtime_id in intents.requested:
         return Wanted(run=True, spec_hash=spec_hash(config, runtime_id), reason=intents.requested[runtime_id])
     if runtime.keep_warm:
         return Wanted(run=True, spec_hash=spec_hash(config, runtime_id), reason="keep warm")
+    if runtime.preferred_warm:
+        return Wanted(run=True, spec_hash=spec_hash(config, runtime_id), reason="preferred warm")
     return Wanted(run=False, reason="nobody asked for it")

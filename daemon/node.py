@@ -6,30 +6,37 @@ computes `reconcile(wanted, seen)` and applies it. Every change also makes a new
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 
+from core.activity import ActivityReport
 from core.api import ReloadResult, RouteTable
 from core.config.load import Loaded
+from core.config.schema import Config
 from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError
 from core.http.client import HttpClient
 from core.log import get_logger
 from core.runtime import RuntimeState
+from daemon.admitter import AdmissionRefused, Admitter
 from daemon.apply import Applier
 from daemon.intents import Intents, wanted_of
 from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.routes import RuntimeView, build_route_table
 from daemon.runtimes.controller import RuntimeController, Surround, is_settled
 from daemon.runtimes.prepare import Preparer
+from daemon.runtimes.residency import Stay, idle_runtimes
 from daemon.runtimes.spec import start_deadline_s
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend
 from units.names import engine_unit_name
 from units.record import RecordUnreadable, parse_record
 
+_AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
+_TICK_S = 1.0
+_SILENCE_POLL_S = 0.05
 _ADOPT_AT_ONCE = 16
 _RETRY_S = 2.0
 
@@ -70,12 +77,15 @@ class ConfigUse:
 class Node:
     """The runtimes of one machine. One per daemon; lives on its loop."""
 
-    def __init__(self, loaded: Loaded, preparer: Preparer, backend: UnitBackend, http: HttpClient) -> None:
+    def __init__(
+        self, loaded: Loaded, preparer: Preparer, backend: UnitBackend, http: HttpClient, admitter: Admitter
+    ) -> None:
         self.config_use = ConfigUse(loaded, _now())
         self.controllers: dict[str, RuntimeController] = {}
         self.preparer = preparer
         self.backend = backend
         self._log = get_logger("daemon.node")
+        self.admitter = admitter
         self._intents = Intents()
         self._applier = Applier(backend, self._log)
         self._wake = asyncio.Event()
@@ -91,6 +101,8 @@ class Node:
             spawn=self._spawn,
             changed=self._changed,
             stopped_outside=self._intents.hold,
+            wait_silent=self._wait_silent,
+            clock=admitter.clock,
         )
 
     # Life of the program
@@ -101,6 +113,7 @@ class Node:
             self._group = group
             await self._adopt()
             group.create_task(self._watch())
+            group.create_task(self._tick())
             adopted.set()
             await self._reconcile_for_ever()
 
@@ -155,6 +168,47 @@ class Node:
             await self._publish()
             await self._wake.wait()
 
+    async def _tick(self) -> None:
+        """What changes with time alone: queues, idle runtimes, room that other programs gave back."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            config = self.config_use.loaded.config
+            for runtime_id in idle_runtimes(self._stays(config)):
+                self._intents.evict(runtime_id, "idle")
+                self._wake.set()
+            if any(self._waits_for_room(controller, config) for controller in self.controllers.values()):
+                self._wake.set()
+
+    def _stays(self, config: Config) -> Iterator[Stay]:
+        now_s = self.admitter.clock.monotonic_s()
+        for runtime_id, controller in self.controllers.items():
+            runtime = config.runtimes.get(runtime_id)
+            if runtime is None or controller.state is not RuntimeState.RUNNING:
+                continue
+            load = self.admitter.activity.load(runtime_id, now_s)
+            running_s = now_s - controller.since_s
+            idle_stop_s = runtime.idle_stop_ms / 1000
+            yield Stay(runtime_id, runtime.keep_warm, idle_stop_s, load.is_busy, load.idle_s, running_s)
+
+    def _waits_for_room(self, controller: RuntimeController, config: Config) -> bool:
+        if controller.state is RuntimeState.QUEUED:
+            return True
+        runtime = config.runtimes.get(controller.runtime_id)
+        return controller.state is RuntimeState.STOPPED and bool(
+            runtime and (runtime.keep_warm or runtime.preferred_warm)
+        )
+
+    async def _wait_silent(self, runtime_id: str) -> None:
+        """Until every gateway worker dispatches by a table without this runtime and none has a request there."""
+        await self._publish()
+        version = self._version
+        while True:
+            now_s = self.admitter.clock.monotonic_s()
+            activity = self.admitter.activity
+            if activity.all_have_seen(self._epoch, version, now_s) and activity.load(runtime_id, now_s).active == 0:
+                return
+            await asyncio.sleep(_SILENCE_POLL_S)
+
     async def _pause(self) -> None:
         """Try again in a while, also when nothing else happens."""
         asyncio.get_running_loop().call_later(_RETRY_S, self._wake.set)
@@ -188,8 +242,9 @@ class Node:
         controller = self.controller(runtime_id)
         if not self.config_use.loaded.config.runtimes[runtime_id].enabled:
             raise RuntimeDisabled(f"runtime {runtime_id} is disabled", hint=f"set runtimes.{runtime_id}.enabled")
-        failed = controller.state is RuntimeState.FAILED
-        controller.restart_requested = failed
+        if controller.state in _AT_REST:
+            controller.restart_requested = controller.state is RuntimeState.FAILED
+            controller.error = None
         self._intents.request(runtime_id, reason)
         self._wake.set()
         if wait:
@@ -219,6 +274,8 @@ class Node:
         await controller.wait_until(lambda c: self._has_come_to_rest(c))
         if runtime_id in self._intents.held or runtime_id not in self.config_use.loaded.config.runtimes:
             raise StartOverruled(f"runtime {runtime_id} was stopped while it was starting")
+        if isinstance(controller.error, AdmissionRefused):
+            raise controller.error
         if controller.state is RuntimeState.FAILED:
             cause = controller.error
             raise RuntimeStartFailed(
@@ -232,7 +289,8 @@ class Node:
         runtime_id = controller.runtime_id
         if runtime_id in self._intents.held or runtime_id not in self.config_use.loaded.config.runtimes:
             return True
-        settled = controller.state in (RuntimeState.RUNNING, RuntimeState.FAILED)
+        is_refused = controller.state is RuntimeState.STOPPED and isinstance(controller.error, AdmissionRefused)
+        settled = is_refused or controller.state in (RuntimeState.RUNNING, RuntimeState.FAILED)
         return settled and not controller.restart_requested
 
     def use_config(self, loaded: Loaded, preparer: Preparer) -> ReloadResult:
@@ -263,6 +321,21 @@ class Node:
             if controller.error is not None and controller.error.code in ("engine_build_missing", "weights_missing"):
                 controller.restart_requested = True
         self._wake.set()
+
+    @property
+    def serving(self) -> bool:
+        """False while an operator keeps the whole node stopped."""
+        return self._intents.serving
+
+    def set_serving(self, on: bool) -> list[str]:
+        """Serve again, or free every engine without touching the config. Returns what is being stopped."""
+        self._intents.serving = on
+        self._wake.set()
+        return [] if on else [i for i, c in self.controllers.items() if c.state not in _AT_REST]
+
+    def take_report(self, report: ActivityReport) -> None:
+        """A gateway worker told what it has under way."""
+        self.admitter.activity.take(report, self.admitter.clock.monotonic_s())
 
     def in_background(self, job: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run something that must outlive the request that asked for it."""

@@ -65,7 +65,7 @@ class Hold:
 
 Action = Start | Stop | Remove | Hold
 
-_UP = frozenset({RuntimeState.QUEUED, RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING})
+_UP = frozenset({RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING})
 _ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
 
 
@@ -83,7 +83,7 @@ def _next(runtime_id: str, want: Wanted, seen: Seen) -> Action | None:
         return None
     if want.run:
         return _towards_running(runtime_id, want, seen)
-    if seen.state in _UP or (seen.state is RuntimeState.FAILED and want.hold):
+    if seen.state in _UP or seen.state is RuntimeState.QUEUED or (seen.state is RuntimeState.FAILED and want.hold):
         return Stop(runtime_id, want.reason, hold=True)
     if not seen.has_unit or seen.unit_hold is want.hold is True:
         return None
@@ -98,4 +98,5 @@ def _towards_running(runtime_id: str, want: Wanted, seen: Seen) -> Action | None
         return Stop(runtime_id, "its settings changed", hold=False) if changed else None
     if seen.state is RuntimeState.FAILED and not seen.restart and not changed:
         return None  # it is not retried by itself: an operator, or a changed setting, does
+    # A queued one is started again in every pass: admission lets it through when there is room.
     return Start(runtime_id, want.reason)

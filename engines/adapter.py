@@ -109,6 +109,9 @@ class EngineAdapter(Protocol):
     """Paths that the gateway may ask of this engine (`/v1/chat/completions`, …)."""
     demands_key: bool
     """Whether the engine itself refuses requests without its key."""
+    overhead_mib: int | None
+    """Host memory beside the weights, before anything was measured; None: it cannot be guessed."""
+
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
         """Everything wrong with the spec, as sentences; empty when it can be started."""

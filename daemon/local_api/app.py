@@ -10,6 +10,7 @@ from core.http.asgi import PEER_EXTENSION, AsgiApp, Peer
 from core.log import get_logger
 from daemon.jobs import Jobs
 from daemon.local_api.access import Caller, Gatekeeper, Role, require
+from daemon.local_api.admission import ActivityReports, RuntimeAdmit, RuntimePlan, Serving
 from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import EngineInstall, WeightsFetch
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
@@ -32,6 +33,10 @@ def create_app(node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, sta
     app.add_route("/v1/runtimes/{runtime_id}/stop", RuntimeStop(node))
     app.add_route("/v1/runtimes/{runtime_id}/restart", RuntimeRestart(node))
     app.add_route("/v1/runtimes/{runtime_id}/logs", RuntimeLogs(node))
+    app.add_route("/v1/runtimes/{runtime_id}/plan", RuntimePlan(node))
+    app.add_route("/v1/runtimes/{runtime_id}/admit", RuntimeAdmit(node))
+    app.add_route("/v1/activity", ActivityReports(node))
+    app.add_route("/v1/serving", Serving(node))
     app.add_route("/v1/engines/{engine}/install", EngineInstall(node, jobs))
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
     app.add_route("/v1/hardware", Hardware(looking))

@@ -7,16 +7,14 @@ import falcon.asgi
 import msgspec
 
 from core.api import WeightsRequest
-from core.errors import UsageError
 from daemon.jobs import Job, Jobs, Report
 from daemon.local_api.access import Role
+from daemon.local_api.body import read_body
 from daemon.node import Node
 from daemon.runtimes.prepare import engines_directory, weights_directory
 from engines.install import install_build
 from engines.recipe import load_recipe
 from engines.weights import fetch, parse_source
-
-_MAX_BODY_BYTES = 1 << 16
 
 
 class EngineInstall:
@@ -57,10 +55,7 @@ class WeightsFetch:
         self._jobs = jobs
 
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        try:
-            request = msgspec.json.decode(await req.stream.read(_MAX_BODY_BYTES), type=WeightsRequest)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise UsageError(f"the request's body is not understood: {error}") from error
+        request = await read_body(req, WeightsRequest)
         parse_source(request.source)
         resp.content_type = "application/x-ndjson"
         resp.stream = _lines(self._jobs.run(f"fetch {request.source}", lambda r: self._fetch(request.source, r)))

@@ -7,13 +7,12 @@ import falcon.asgi
 import msgspec
 
 from core.api import RuntimeStatus, StartRequest
-from core.errors import UsageError
 from daemon.local_api.access import Role
+from daemon.local_api.body import read_body
 from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
 from daemon.status import runtime_status
 
-_MAX_BODY_BYTES = 1 << 20
 _MAX_LOG_LINES = 100_000
 
 
@@ -65,12 +64,3 @@ class RuntimeLogs(_Runtime):
     async def _follow(self, unit_name: str, count: int) -> AsyncIterator[bytes]:
         async for line in self._node.backend.follow_log(unit_name, count):
             yield f"{line}\n".encode("utf-8", "replace")
-
-
-async def read_body(req: falcon.asgi.Request, kind: type[StartRequest]) -> StartRequest:
-    """The request's JSON; an empty body is all defaults. Raises: UsageError."""
-    body = await req.stream.read(_MAX_BODY_BYTES)
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"the request's body is not understood: {error}") from error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from core.clock import Clock
 from core.errors import BugError, DependencyError, LlmgwError, TimedOutError
 from core.http.client import HttpClient
 from core.log import EventLogger
@@ -56,6 +57,9 @@ class Surround:
     """Called after every change that others may want to see."""
     stopped_outside: Callable[[str], None]
     """Somebody stopped the unit with the service manager's own tools."""
+    wait_silent: Callable[[str], Coroutine[None, None, None]]
+    """Returns when no gateway sends the runtime anything any more and nothing is under way."""
+    clock: Clock
 
 
 class RuntimeController:
@@ -67,6 +71,8 @@ class RuntimeController:
         self.state = RuntimeState.STOPPED
         self.reason = ""
         self.since = _now()
+        self.since_s = shared.clock.monotonic_s()
+        """The same on the monotonic clock."""
         self.record: UnitRecord | None = None
         """Of the unit file on disk; None: there is none."""
         self.probe: Probe | None = None
@@ -106,11 +112,33 @@ class RuntimeController:
         self._move(RuntimeState.STARTING, "loading")
         self._run(self._start())
 
-    def begin_stop(self, reason: str) -> None:
-        """Stop the unit, whatever else is going on."""
+    def begin_stop(self, reason: str, drain_s: float) -> None:
+        """Stop the unit, whatever else is going on; requests under way get `drain_s` to end."""
         self._cancel_job()
-        self._move(RuntimeState.STOPPING, reason)
-        self._run(self._stop(reason))
+        if self.state is RuntimeState.QUEUED:
+            self._move(RuntimeState.STOPPED, reason)
+            return
+        if self.state is RuntimeState.RUNNING and drain_s > 0:
+            self._move(RuntimeState.DRAINING, reason)
+        else:
+            self._move(RuntimeState.STOPPING, reason)
+            drain_s = 0.0
+        self._run(self._stop(reason, drain_s))
+
+    def queue(self, reason: str) -> None:
+        """It waits for room."""
+        self._move(RuntimeState.QUEUED, reason)
+
+    def refuse(self, error: LlmgwError) -> None:
+        """There is no room for it, and nobody waits for any."""
+        self.error = error
+        self.restart_requested = False
+        self._move(RuntimeState.STOPPED, error.message)
+
+    @property
+    def queued_s(self) -> float:
+        """How long it has waited for room."""
+        return self._shared.clock.monotonic_s() - self.since_s if self.state is RuntimeState.QUEUED else 0.0
 
     def fail(self, error: LlmgwError, attempted_hash: str) -> None:
         """It could not even be prepared."""
@@ -180,7 +208,14 @@ class RuntimeController:
         else:
             self._move(RuntimeState.RUNNING, "")
 
-    async def _stop(self, reason: str) -> None:
+    async def _stop(self, reason: str, drain_s: float) -> None:
+        if drain_s > 0:
+            try:
+                async with asyncio.timeout(drain_s):
+                    await self._shared.wait_silent(self.runtime_id)
+            except TimeoutError:
+                self._log.warning("drain_timed_out", after_s=drain_s)
+            self._move(RuntimeState.STOPPING, reason)
         try:
             await self._shared.backend.stop(self.unit_name)
         except LlmgwError as error:
@@ -276,10 +311,13 @@ class RuntimeController:
         self._move(RuntimeState.FAILED, error.message)
 
     def _move(self, state: RuntimeState, reason: str) -> None:
-        if state is not self.state:
-            check_transition(self.state, state)
-            self._log.info("runtime_state", state=state, before=self.state, reason=reason)
-            self.since = _now()
+        if state is self.state:
+            # A reason alone wakes nobody: a refusal's numbers change with every look at the memory.
+            self.reason = reason
+            return
+        check_transition(self.state, state)
+        self._log.info("runtime_state", state=state, before=self.state, reason=reason)
+        self.since, self.since_s = _now(), self._shared.clock.monotonic_s()
         self.state, self.reason = state, reason
         self._announce()
 

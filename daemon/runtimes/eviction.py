@@ -52,7 +52,7 @@ def protection(resident: Resident, asking: Asking) -> Protected | None:
 
 
 def eviction_order(residents: Iterable[Resident]) -> list[Resident]:
-    """Idle before busy, ordinary before preferred, least recently used, lower priority, larger; the id decides the rest."""
+    """Idle before busy, ordinary before preferred, least recently used, lower priority, larger; then by id."""
 
     def key(resident: Resident) -> tuple[bool, bool, float, int, int, str]:
         # One that never had a request counts as used when it was loaded.

@@ -117,6 +117,11 @@ class Preparer:
         """Where the key of a runtime's engine lies."""
         return self.layout.keys / f"{slug(runtime_id)}.key"
 
+    def find_weights(self, runtime_id: str) -> Path | None:
+        """The weights' file, when the runtime has any and it is there. Raises: SourceInvalid."""
+        source = self.config.runtimes[runtime_id].weights
+        return resolve_weights(source, weights_directory(self.config, self.layout)) if source else None
+
     def _build(self, adapter: EngineAdapter, runtime: Runtime) -> Build | None:
         if not adapter.needs_build:
             return None

@@ -31,6 +31,7 @@ class CommandAdapter:
     needs_build = False
     demands_key = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
+    overhead_mib: int | None = None  # nobody knows what a foreign command needs: `memoryGb` tells
     metrics_path: str | None = None
 
     def check_spec(self, spec: EngineSpec) -> list[str]:

@@ -48,6 +48,7 @@ class SimAdapter:
     needs_build = False
     demands_key = True
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
+    overhead_mib: int | None = 64  # an interpreter
     metrics_path: str | None = "/metrics"
 
     def check_spec(self, spec: EngineSpec) -> list[str]:

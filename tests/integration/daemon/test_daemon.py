@@ -116,7 +116,7 @@ async def test_an_operators_stop_outlives_the_daemon(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 async def test_what_cannot_start_fails_once_with_its_reason(tmp_path: Path, runtime: str, words: str) -> None:
-    runtime = runtime.replace("HEALTH", 'healthUrl: "http://127.0.0.1:1/"')
+    runtime = runtime.replace("HEALTH", 'memoryGb: 0.1, healthUrl: "http://127.0.0.1:1/"')
     async with running(tmp_path, f"runtimes:\n  bad: {runtime}\n  sim: {{engine: sim, keepWarm: true}}\n") as stack:
         with pytest.raises(LlmgwError, match=words):
             await stack.client.start_runtime("bad")
@@ -129,7 +129,8 @@ async def test_what_cannot_start_fails_once_with_its_reason(tmp_path: Path, runt
 async def test_a_failed_start_shows_the_engines_last_words(tmp_path: Path) -> None:
     command = '[/bin/sh, -c, "echo cannot open weights; exit 1"]'
     async with running(
-        tmp_path, f'runtimes:\n  bad: {{engine: command, command: {command}, healthUrl: "http://127.0.0.1:1/"}}\n'
+        tmp_path,
+        f'runtimes:\n  bad: {{engine: command, command: {command}, memoryGb: 1, healthUrl: "http://127.0.0.1:1/"}}\n',
     ) as stack:
         with pytest.raises(DependencyError):
             await stack.client.start_runtime("bad")
