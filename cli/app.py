@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import click
 
 from cli.config import config
+from cli.doctor import doctor
+from cli.hardware import hardware
 from cli.init import init
 from cli.logs import logs
 from cli.model import model
@@ -48,7 +50,7 @@ def llmgw() -> None:
 
 for _command in (
     *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart),
-    *(logs, reload, config, service),
+    *(logs, hardware, doctor, reload, config, service),
 ):
     llmgw.add_command(_command)
 
