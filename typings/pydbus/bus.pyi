@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gi.repository.Gio import DBusConnection
 
@@ -23,15 +23,3 @@ class ProxyObject:
 class Bus:
     con: DBusConnection
     def get(self, bus_name: str, object_path: str | None = None, *, timeout: float = ...) -> ProxyObject: ...
-    def subscribe(
-        self,
-        sender: str | None = None,
-        iface: str | None = None,
-        signal: str | None = None,
-        object: str | None = None,
-        arg0: str | None = None,
-        flags: int = 0,
-        signal_fired: Callable[[str, str, str, str, tuple[object, ...]], None] | None = None,
-    ) -> Subscription: ...
-
-def connect(address: str) -> Bus: ...

@@ -18,12 +18,15 @@ from units.systemd.bus import SYSTEM_BUS, Bus, BusCallFailed
 from units.systemd.files import read_unit_files, write_unit_files
 from units.systemd.journal import follow_journal, read_journal
 from units.systemd.manager import Manager
-from units.systemd.status import parse_seconds, parse_status
+from units.systemd.status import CHANGE_STAMP, STATUS_PROPERTIES, parse_seconds, parse_status
 
 CONNECT_TIMEOUT_S = 10.0
 JOB_MARGIN_S = 30.0
-LONGEST_STEP_S = 3600.0
+INFINITY_S = 3600.0
 """What an infinite timeout of a unit counts as."""
+
+STATUS_TRIES = 5
+TIMEOUT_PROPERTIES = ("Service.TimeoutStartUSec", "Service.TimeoutStopUSec", "Service.RestartUSec")
 
 
 class SystemdBackend:
@@ -38,6 +41,7 @@ class SystemdBackend:
         self._ready = asyncio.Event()
         self._reloading = asyncio.Lock()
         self._connected: Manager | None = None
+        self._why_lost = "there is no connection to systemd over the system bus yet"
 
     @classmethod
     def from_layout(cls, layout: Layout) -> "SystemdBackend":
@@ -52,7 +56,8 @@ class SystemdBackend:
                 try:
                     await manager.connect(timeout_s=CONNECT_TIMEOUT_S)
                     await self._announce_all(manager)
-                except (BackendLost, BusCallFailed):
+                except (BackendLost, BusCallFailed) as error:
+                    self._why_lost = error.message
                     await asyncio.sleep(backoff.next_s())
                     continue
                 self._connected = manager
@@ -60,6 +65,7 @@ class SystemdBackend:
                 backoff.reset()
                 await manager.wait_closed()
                 self._disconnect()
+                self._why_lost = "the connection to systemd over the system bus was lost a moment ago"
         finally:
             self._disconnect()
             await asyncio.shield(bus.close())
@@ -76,13 +82,19 @@ class SystemdBackend:
         async with self._reloading:  # a reload that began before our last write would not see it
             write_unit_files(self._units, changes)
             await self._manager.Reload()
-        for change in changes:
-            if change.text is None:
-                await self._manager.ResetFailedUnit(change.name)  # else systemd remembers the failed unit for ever
+        # A failed unit whose file is gone would be remembered for ever.
+        gone = [change.name for change in changes if change.text is None]
+        await asyncio.gather(*(self._manager.ResetFailedUnit(name) for name in gone))
         self._feed.announce(change.name for change in changes)
 
     async def read_status(self, name: str) -> UnitStatus:
-        return parse_status(name, await self._manager.read_properties(name))
+        # Each property is a call of its own, so they are of one moment only if nothing changed from first to last.
+        values: list[object] = []
+        for _ in range(STATUS_TRIES):
+            before, *values, after = await self._manager.Get(name, (CHANGE_STAMP, *STATUS_PROPERTIES, CHANGE_STAMP))
+            if before == after:
+                break
+        return parse_status(name, dict(zip(STATUS_PROPERTIES, values, strict=True)))
 
     async def start(self, name: str) -> None:
         timeout_s = await self._job_timeout_s(name)
@@ -95,9 +107,7 @@ class SystemdBackend:
     async def stop(self, name: str) -> None:
         result = await self._manager.StopUnit(name, timeout_s=await self._job_timeout_s(name))
         await self._check_job(name, "stop", result)
-        status = await self.read_status(name)
-        if status.active_state in (ActiveState.INACTIVE, ActiveState.FAILED):
-            await self._check_empty(name)
+        await self._check_empty(name)
 
     async def restart(self, name: str) -> None:
         timeout_s = await self._job_timeout_s(name)
@@ -128,7 +138,7 @@ class SystemdBackend:
     @property
     def _manager(self) -> Manager:
         if self._connected is None:
-            raise BackendLost("there is no connection to systemd over the system bus", hint="systemctl status dbus")
+            raise BackendLost(self._why_lost, hint="systemctl status dbus")
         return self._connected
 
     def _disconnect(self) -> None:
@@ -152,10 +162,8 @@ class SystemdBackend:
 
     async def _job_timeout_s(self, name: str) -> float:
         """How long a job may take by the unit's own limits: stop (TERM, KILL, and what follows), wait, start."""
-        properties = await self._manager.read_properties(name)
-        start_s = parse_seconds(properties, "TimeoutStartUSec", at_most_s=LONGEST_STEP_S)
-        stop_s = parse_seconds(properties, "TimeoutStopUSec", at_most_s=LONGEST_STEP_S)
-        delay_s = parse_seconds(properties, "RestartUSec", at_most_s=LONGEST_STEP_S)
+        found = await self._manager.Get(name, TIMEOUT_PROPERTIES)
+        start_s, stop_s, delay_s = (parse_seconds(value, infinity_s=INFINITY_S) for value in found)
         return start_s + 3 * stop_s + delay_s + JOB_MARGIN_S
 
     async def _check_job(self, name: str, order: str, result: str) -> None:
@@ -169,5 +177,6 @@ class SystemdBackend:
         )
 
     async def _check_empty(self, name: str) -> None:
-        if pids := await self.read_pids(name):
+        pids = await self.read_pids(name)
+        if pids and (await self.read_status(name)).active_state in (ActiveState.INACTIVE, ActiveState.FAILED):
             raise UnitJobFailed(f"{name} is stopped, but processes of it are left and cannot be killed: {pids}")

@@ -189,19 +189,29 @@ class Bus:
             lambda _id, job, unit, result: self._in_asyncio(lambda: signals.job_removed(job, unit, result))
         )
 
-        def on_properties_changed(
-            _sender: str, path: str, _iface: str, _signal: str, _args: tuple[object, ...]
-        ) -> None:
-            if path.startswith(signals.unit_paths):
-                self._in_asyncio(lambda: signals.unit_changed(path))
+        told: set[str] = set()
 
-        # One subscription for all units. The filter matters: systemd sends a dozen signals per change of one unit.
-        bus.subscribe(
-            sender=SYSTEMD,
-            iface=PROPERTIES,
-            signal="PropertiesChanged",
-            arg0="org.freedesktop.systemd1.Unit",
-            signal_fired=on_properties_changed,
+        def tell(path: str) -> None:
+            told.discard(path)
+            signals.unit_changed(path)
+
+        def on_properties_changed(
+            _connection: Gio.DBusConnection, _sender: str, path: str, _iface: str, _signal: str, _values: GLib.Variant
+        ) -> None:
+            if path.startswith(signals.unit_paths) and path not in told:
+                told.add(path)
+                self._in_asyncio(lambda: tell(path))
+
+        # One subscription for all units, by Gio because pydbus would unpack every property of every signal. The
+        # filter matters: systemd sends a dozen signals per change of one unit.
+        bus.con.signal_subscribe(
+            SYSTEMD,
+            PROPERTIES,
+            "PropertiesChanged",
+            None,
+            "org.freedesktop.systemd1.Unit",
+            Gio.DBusSignalFlags.NONE,
+            on_properties_changed,
         )
         manager.Subscribe(timeout=timeout_s)
 

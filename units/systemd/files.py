@@ -11,7 +11,7 @@ from pathlib import Path
 from core.errors import BugError
 from core.files import ensure_directory, storage_error, sync_directory, write_atomic
 from units.backend import UnitFileChange
-from units.names import is_generated
+from units.names import ENGINE_PREFIX, GATE_PREFIX, is_generated
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
@@ -42,11 +42,19 @@ def write_unit_files(directory: Path, changes: Sequence[UnitFileChange]) -> None
         if not is_generated(change.name):
             raise BugError(f"{change.name!r} is not the name of a generated unit", code="foreign_unit_name")
     ensure_directory(directory)
+    _remove_leftovers(directory)
     for change in changes:
         path = directory / change.name
         if change.text is not None:
             write_atomic(path, change.text)
         else:
+            _remove(path)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Temporary files of a writer that was killed half-way; there is only one writer at a time."""
+    for prefix in (ENGINE_PREFIX, GATE_PREFIX):
+        for path in directory.glob(f".{prefix}*.new"):
             _remove(path)
 
 

@@ -6,6 +6,23 @@ from collections.abc import Mapping
 from core.errors import DependencyError
 from units.backend import ActiveState, UnitStatus
 
+CHANGE_STAMP = "StateChangeTimestampMonotonic"
+
+STATUS_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "InvocationID",
+    "Service.Result",
+    "Service.MainPID",
+    "Service.ExecMainStatus",
+    "Service.NRestarts",
+    "Service.StatusText",
+)
+"""What a `UnitStatus` is made of; of the interface `Unit` unless it is named."""
+
+_INFINITY_US = 2**64 - 1
+
 UNIT_PATH = "/org/freedesktop/systemd1/unit/"
 
 
@@ -37,19 +54,20 @@ def parse_status(name: str, properties: Mapping[str, object]) -> UnitStatus:
         loaded=_text(properties, "LoadState") == "loaded",
         active_state=ActiveState(active),
         sub_state=_text(properties, "SubState"),
-        result=_text(properties, "Result") or "success",
-        main_pid=_number(properties, "MainPID"),
-        exec_main_status=_number(properties, "ExecMainStatus"),
-        restarts=_number(properties, "NRestarts"),
-        status_text=_text(properties, "StatusText"),
+        result=_text(properties, "Service.Result") or "success",
+        main_pid=_number(properties, "Service.MainPID"),
+        exec_main_status=_number(properties, "Service.ExecMainStatus"),
+        restarts=_number(properties, "Service.NRestarts"),
+        status_text=_text(properties, "Service.StatusText"),
         invocation_id=_bytes(properties, "InvocationID").hex(),
     )
 
 
-def parse_seconds(properties: Mapping[str, object], key: str, *, at_most_s: float) -> float:
-    """A `…USec` property; systemd's infinity and what is missing count as `at_most_s`."""
-    microseconds = _number(properties, key)
-    return min(microseconds / 1e6, at_most_s) if microseconds else at_most_s
+def parse_seconds(microseconds: object, *, infinity_s: float) -> float:
+    """The value of a `…USec` property; systemd's infinity, and what is no number, count as `infinity_s`."""
+    if isinstance(microseconds, int) and microseconds < _INFINITY_US:
+        return microseconds / 1e6
+    return infinity_s
 
 
 def _text(properties: Mapping[str, object], key: str) -> str:

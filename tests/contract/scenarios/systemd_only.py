@@ -6,10 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+from core.files import StorageError
 from core.process import run_process
 from tests.contract.lab import ROOT, Lab, close, next_of
 from units.backend import ActiveState, BackendLost, UnitFileChange
 from units.model import Sandbox
+from units.systemd.files import read_unit_files, write_unit_files
 from units.words import quote_word, split_words
 
 PROBE = """
@@ -121,6 +123,42 @@ async def a_job_that_loses_its_bus_says_so(lab: Lab) -> None:
     await _until_answered(lab, unit.name)
 
 
+async def a_full_disk_leaves_the_old_file_and_says_so(lab: Lab) -> None:
+    place = lab.file("small")
+    place.mkdir()
+    await run_process(("mount", "-t", "tmpfs", "-o", "size=64k", "small", str(place)), timeout_s=10)
+    try:
+        name = lab.act("say").name
+        write_unit_files(place, [UnitFileChange(name, "old")])
+        try:
+            write_unit_files(place, [UnitFileChange(name, "new" * 100_000)])
+        except StorageError as error:
+            assert error.code == "disk_full"
+            assert name in error.message
+        else:
+            raise AssertionError("it was written")
+        assert read_unit_files(place) == {name: "old"}
+        assert [entry.name for entry in place.iterdir()] == [name]
+    finally:
+        await run_process(("umount", str(place)), timeout_s=10)
+
+
+async def a_log_is_followed_over_a_restart_of_the_journal(lab: Lab) -> None:
+    for how in (("systemctl", "restart", "systemd-journald"), ("systemctl", "kill", "-sKILL", "systemd-journald")):
+        unit = lab.act("say", "hello")
+        await lab.start(unit)
+        await lab.until_line(unit.name, "hello")
+        log = lab.backend.follow_log(unit.name, 1)
+        try:
+            async with asyncio.timeout(20):
+                assert await anext(log) == "hello"
+                await run_process(how, timeout_s=20)
+                await lab.backend.restart(unit.name)
+                assert await anext(log) == "hello"
+        finally:
+            await close(log)
+
+
 async def systemd_may_re_execute_itself(lab: Lab) -> None:
     unit = lab.act("say")
     before = await lab.start(unit)
@@ -184,6 +222,8 @@ SYSTEMD_ONLY = {
         only_granted_devices_can_be_opened,
         the_bus_may_go_and_come_back,
         a_job_that_loses_its_bus_says_so,
+        a_full_disk_leaves_the_old_file_and_says_so,
+        a_log_is_followed_over_a_restart_of_the_journal,
         systemd_may_re_execute_itself,
         systemd_reads_words_as_we_do,
         noncharacters_are_refused_because_systemd_drops_their_line,

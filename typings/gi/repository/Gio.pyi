@@ -10,6 +10,9 @@ class DBusCallFlags(IntFlag):
     NONE = 0
     NO_AUTO_START = 1
 
+class DBusSignalFlags(IntFlag):
+    NONE = 0
+
 class DBusError:
     @staticmethod
     def is_remote_error(error: Error) -> bool: ...
@@ -38,4 +41,14 @@ class DBusConnection:
         cancellable: Cancellable | None,
         callback: Callable[[DBusConnection, AsyncResult], None],
     ) -> None: ...
+    def signal_subscribe(
+        self,
+        sender: str | None,
+        interface_name: str | None,
+        member: str | None,
+        object_path: str | None,
+        arg0: str | None,
+        flags: DBusSignalFlags,
+        callback: Callable[[DBusConnection, str, str, str, str, Variant], None],
+    ) -> int: ...
     def call_finish(self, result: AsyncResult) -> Variant: ...
