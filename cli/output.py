@@ -4,7 +4,9 @@ The only place that prints. A command hands over a value and how to show it; whe
 decided here.
 """
 
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -52,8 +54,9 @@ def show_json_line(value: object) -> None:
 
 
 def note(text: str) -> None:
-    """A line about what is going on, on stderr."""
-    click.echo(visible(text), err=True)
+    """A line about what is going on, on stderr. A reader that went away must not end what is going on."""
+    with contextlib.suppress(OSError):
+        click.echo(visible(text), err=True)
 
 
 def visible(text: str) -> str:
@@ -70,11 +73,11 @@ def show_error(error: LlmgwError, *, as_json: bool) -> None:
         show_json({"error": body})
         return
     first, *more = visible(error.message).splitlines() or [""]
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {first}  [{error.code}]", err=True)
-    for line in more:
-        click.echo(line, err=True)
+    lines = [f"{click.style('error:', fg='red', bold=True)} {first}  [{error.code}]", *more]
     if error.hint:
-        click.echo(f"{click.style('hint:', fg='cyan', bold=True)} {visible(error.hint)}", err=True)
+        lines.append(f"{click.style('hint:', fg='cyan', bold=True)} {visible(error.hint)}")
+    # None lets click decide by the terminal; it knows nothing of no-color.org.
+    click.echo("\n".join(lines), err=True, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

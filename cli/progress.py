@@ -16,6 +16,12 @@ _LINE_EVERY_BYTES = 32 << 20
 """Without a terminal: a line per this many bytes, so that a log shows life and stays short."""
 
 
+class CutOff(DependencyError):
+    """The daemon went away before the operation ended; doing it again goes on where it was."""
+
+    code = "cut_off"
+
+
 class ProgressView:
     """Several operations at once, each under a name. A context manager."""
 
@@ -47,7 +53,7 @@ class ProgressView:
     async def follow(self, name: str, steps: AsyncGenerator[Step, None]) -> str:
         """Show every step until the last one. Returns what was made.
 
-        Raises: the error that the last line carries; DependencyError when there was no last line.
+        Raises: the error that the last line carries; CutOff when there was no last line.
         """
         line = _Line(name, self._bars)
         async with aclosing(steps):
@@ -58,7 +64,7 @@ class ProgressView:
                     line.finish(step.done)
                     return step.done
                 line.show(step)
-        raise DependencyError(f"{name}: the daemon went away in the middle", hint="run the same again", code="cut_off")
+        raise CutOff(f"{name}: the daemon went away in the middle", hint="run the same again")
 
 
 class _Line:

@@ -13,15 +13,17 @@ import msgspec
 from cli.adding import Place, install_for, start, together, write_addition
 from cli.addition import Request, plan_addition
 from cli.output import note
+from cli.progress import CutOff
 from cli.views import base_url
 from core.api import NodeState, RuntimeStatus
-from core.client import DaemonClient
+from core.client import DaemonClient, DaemonUnavailable
 from core.config.schema import Config, Model
 from core.errors import DependencyError, LlmgwError, TimedOutError, UnavailableError
-from core.http.client import HttpClient, Reply
+from core.http.client import HttpClient, Reply, Unreachable
 from core.tasks import Backoff
 
 _DAEMON_S = 30.0
+_DAEMON_LIVES = 5
 _FIRST_ANSWER_S = 120.0
 _QUESTION = "What is the capital of France? Answer in one sentence."
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
@@ -45,7 +47,19 @@ class Serving:
 
 
 async def bring_up(place: Place, request: Request | None) -> Serving:
-    """`request`: the model to add; None serves what the config has. Raises: the error that explains why not."""
+    """`request`: the model to add; None serves what the config has. Raises: the error that explains why not.
+
+    A daemon that goes away in the middle is started again by its owner; then all is done again: every step may be.
+    """
+    for _ in range(_DAEMON_LIVES - 1):
+        try:
+            return await _bring_up_once(place, request)
+        except (DaemonUnavailable, Unreachable, CutOff):
+            note("the daemon went away in the middle; going on when it is back")
+    return await _bring_up_once(place, request)
+
+
+async def _bring_up_once(place: Place, request: Request | None) -> Serving:
     async with DaemonClient(place.layout.daemon_socket) as daemon:
         await wait_daemon(daemon)
         if request is not None and plan_addition(request, place.load().config).changes:
@@ -102,6 +116,8 @@ async def _start_wanted(daemon: DaemonClient, config: Config, request: Request |
     async def one(name: str) -> str:
         try:
             running.append(await start(daemon, name))
+        except (DaemonUnavailable, Unreachable):
+            raise
         except LlmgwError as error:
             failures[name] = error
         return name

@@ -1,8 +1,8 @@
 """The click command `llmgw up`: options, where the state lies, and what is printed once it serves."""
 
 import asyncio
+import contextlib
 import os
-import sys
 from pathlib import Path
 
 import click
@@ -41,8 +41,14 @@ def up(session: Session, port: int | None, source: str) -> None:
     make_folders(root, place.layout)
     request = _request(place, source)
     foreground = Foreground(root, place, port=port, request=request)
+
+    def on_serving(serving: Serving, took_s: float) -> None:
+        # Who only wanted to see the first line (`llmgw up | head -1`) still wants it to serve.
+        with contextlib.suppress(BrokenPipeError):
+            _tell(session, place, serving, took_s)
+
     try:
-        asyncio.run(foreground.run(lambda serving, took_s: _tell(session, place, serving, took_s)))
+        asyncio.run(foreground.run(on_serving))
     except OSError as error:
         raise as_storage_error(root, error) from error
 
@@ -75,7 +81,6 @@ def _tell(session: Session, place: Place, serving: Serving, took_s: float) -> No
     else:
         for line in describe(serving, place.load().config, place.layout, session.state, took_s):
             say(line)
-    sys.stdout.flush()
     note("Ctrl-C stops everything")
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import urllib.request
 from pathlib import Path
 
@@ -133,6 +134,55 @@ def test_what_an_operator_stopped_stays_stopped_across_a_new_up(state: Path) -> 
         assert (held["state"], held["hold"]) == ("stopped", True)
         assert run_cli("runtime-start", "demo", state=state).code == 0
         assert ask(up.serving["url"])
+
+
+@pytest.mark.parametrize("program", ["units.embedded", "-m daemon", "gunicorn"])
+def test_a_program_that_is_killed_while_the_model_loads_does_not_keep_it_from_serving(
+    tmp_path: Path, program: str
+) -> None:
+    write_config(tmp_path, SIM.replace("keepWarm: true", "keepWarm: true, options: {loadTimeS: 2.0}"))
+    with Up(tmp_path, wait=False) as up:
+        wait_until("the engine loads", lambda: bool(pids_like(tmp_path, "engines.sim")))
+        engine = engine_pids(tmp_path)
+        for pid in pids_like(tmp_path, program):
+            os.kill(pid, signal.SIGKILL)
+
+        up.wait_serving()
+
+        assert ask(up.serving["url"])
+        assert engine_pids(tmp_path) == engine
+
+
+def test_it_stops_in_order_when_it_is_asked_to_while_the_model_loads(tmp_path: Path) -> None:
+    write_config(tmp_path, SIM.replace("keepWarm: true", "keepWarm: true, options: {loadTimeS: 3600.0}"))
+    with Up(tmp_path, wait=False) as up:
+        wait_until("the engine loads", lambda: bool(pids_like(tmp_path, "engines.sim")))
+
+        assert up.stop() == 0
+        assert processes_of(tmp_path) == {}
+
+
+def test_it_serves_on_and_stops_in_order_when_nobody_reads_what_it_says(state: Path) -> None:
+    with Up(state, wait=False) as up:
+        assert up.process.stdout is not None and up.process.stderr is not None
+        up.process.stdout.close()
+        port = run_cli("config", "show", "--json", state=state).json["config"]["server"]["port"]
+        wait_until("it answers", lambda: answers(f"http://127.0.0.1:{port}"))
+
+        assert up.stop() == 0
+        assert processes_of(state) == {}
+
+
+def test_a_state_directory_may_be_called_anything() -> None:
+    # Not below pytest's folder: the paths of the sockets in it have to stay short.
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="cli ü %h $HOME ${x} 'q' \"d\" \\") as name:
+        state = Path(name)
+        write_config(state, SIM)
+        with Up(state) as up:
+            assert ask(up.serving["url"])
+            assert run_cli("status", state=state).code == 0
+            assert up.stop() == 0
+            assert processes_of(state) == {}
 
 
 def test_an_invalid_config_is_named_before_anything_is_started(state: Path) -> None:

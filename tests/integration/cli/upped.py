@@ -111,8 +111,9 @@ def wait_until(what: str, true: Callable[[], bool], timeout_s: float = 30.0) -> 
 class Up:
     """One `llmgw up --json`, from its start to its end."""
 
-    def __init__(self, state: Path, *arguments: str, **environ: str) -> None:
+    def __init__(self, state: Path, *arguments: str, wait: bool = True, **environ: str) -> None:
         self.state = state
+        self._wait = wait
         self.serving: dict[str, Any] = {}
         self._arguments: Sequence[str] = arguments
         self._environ = environ
@@ -138,8 +139,11 @@ class Up:
             text=True,
             start_new_session=True,
         )
+        assert self._process.stderr is not None
+        threading.Thread(target=self._err.extend, args=(self._process.stderr,), daemon=True).start()
         try:
-            self._read()
+            if self._wait:
+                self.wait_serving()
         except BaseException:
             self._clean_up()
             raise
@@ -160,11 +164,10 @@ class Up:
         self.process.kill()
         self.process.wait(STOP_S)
 
-    def _read(self) -> None:
-        """Until it serves (then `serving` is filled) or ended."""
+    def wait_serving(self) -> None:
+        """Until it serves (then `serving` is filled) or ended, which is an error."""
         process = self.process
-        assert process.stdout is not None and process.stderr is not None
-        threading.Thread(target=lambda err: self._err.extend(err), args=(process.stderr,), daemon=True).start()
+        assert process.stdout is not None
         watchdog = threading.Timer(UP_S, process.kill)
         watchdog.start()
         try:
