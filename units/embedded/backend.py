@@ -73,6 +73,10 @@ class EmbeddedBackend:
                 self._connected.clear()
         raise BackendLost("the connection to the supervisor ended")
 
+    @property
+    def is_connected(self) -> bool:
+        return self._connected.is_set()
+
     async def wait_ready(self) -> None:
         await self._connected.wait()
 

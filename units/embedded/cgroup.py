@@ -114,8 +114,8 @@ def open_root(state: Path, name: str) -> Path | None:
         root = Path(remembered.read_text())
         if _is_usable(root):
             return root
-    except OSError:
-        pass
+    except (OSError, ValueError):
+        pass  # not there, or damaged
     own = _read_own_cgroup(Path("/proc/self"))
     if own is None:
         return None

@@ -8,6 +8,7 @@ renamed into place but not fsynced: they outlive the supervisor, not the kernel.
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -40,10 +41,12 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     """One main process, as it recorded itself."""
 
     boot_id: str
-    pid: int
-    start_ticks: int
-    invocation_id: str
-    mark: int = 0
+    pid: Annotated[int, msgspec.Meta(ge=2, le=1 << 22)]
+    """At most the kernel's PID_MAX_LIMIT; 1 would be init."""
+    start_ticks: Annotated[int, msgspec.Meta(ge=0)]
+    invocation_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    """Becomes part of a path."""
+    mark: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 def write_record(path: Path, record: UnitMemory | Birth) -> None:

@@ -114,6 +114,7 @@ class Supervisor:
         names = [each for level in levels for each in level]
         for each in names:
             self._stopping[each] = self._stopping.get(each, 0) + 1
+            self._withdraw_start(each)
         try:
             for level in reversed(levels):
                 await asyncio.gather(*(self._stop_one(each) for each in level))
@@ -167,13 +168,16 @@ class Supervisor:
                 return other
         return ""
 
+    def _withdraw_start(self, name: str) -> None:
+        """Forget a start that was ordered before; at once, so that one that is ordered after this is another one."""
+        starting = self._starting.pop(name, None)
+        if starting is not None and self._units[name].start_job is None:
+            starting.cancel()  # it still waits for its turn
+
     async def _stop_one(self, name: str) -> None:
         unit = self._units.get(name)
         if unit is None:
             return
-        starting = self._starting.get(name)
-        if starting is not None and unit.start_job is None:
-            starting.cancel()  # it still waits for its turn
         await asyncio.shield(unit.order_stop())
 
     def _changed(self, unit: Unit) -> None:
