@@ -25,7 +25,7 @@ from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
 from gateway.routes.models import Models, OneModel
-from gateway.routes.node import Node, Status
+from gateway.routes.node import Doctor, Node, Status
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.table import INFERENCE_PATHS
@@ -59,5 +59,6 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     for resource in inference:
         app.add_route(resource.path, resource)
     app.add_route("/gateway/node", Node(guard, daemon))
+    app.add_route("/gateway/doctor", Doctor(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))
     return FastLane(app, inference)

@@ -10,6 +10,7 @@ import msgspec
 
 from core.api import NodeState, RouteModel, RuntimeStatus
 from gateway.table import Lookup
+from gateway.telemetry import describe_telemetry
 
 Json = dict[str, object]
 GATEWAY_PROTOCOL = 1
@@ -53,6 +54,7 @@ def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json
         },
         "models": [describe_model(model) for model in lookup.table.models],
         "telemetry": describe_telemetry(state),
+        "hardware": None if state.hardware is None else msgspec.to_builtins(state.hardware),
         "runtimeManager": describe_runtimes(state),
     }
 
@@ -67,21 +69,6 @@ def describe_model(model: RouteModel) -> Json:
     if model.aliases:
         entry["aliases"] = list(model.aliases)
     return entry
-
-
-def describe_telemetry(state: NodeState) -> Json | None:
-    """Memory and processors; null when the daemon could not read them."""
-    total, available = state.memory_total_mib, state.memory_available_mib
-    if total is None or available is None or total <= 0:
-        return None
-    memory = {
-        "totalBytes": total << 20,
-        "availableBytes": available << 20,
-        "usedBytes": (total - available) << 20,
-        "utilization": round((total - available) / total, 4),
-        "source": "linux-memavailable",
-    }
-    return {"cpu": {"logicalCpus": state.cpu_count, "utilization": None}, "memory": memory, "gpu": None}
 
 
 def describe_runtimes(state: NodeState) -> Json:

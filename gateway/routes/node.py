@@ -1,4 +1,4 @@
-"""`GET /gateway/node` and `GET /gateway/status`: the daemon's view of this node, for admins and leaders."""
+"""`GET /gateway/node`, `/gateway/status`, `/gateway/doctor`: the daemon's view of this node, for admins and leaders."""
 
 import os
 import platform
@@ -12,6 +12,7 @@ from gateway.auth import Access
 from gateway.guard import Guard
 from gateway.node_view import SystemFacts, describe_node, describe_status
 from gateway.state import RouteState
+from gateway.telemetry import describe_doctor
 
 
 def read_system_facts() -> SystemFacts:
@@ -49,3 +50,15 @@ class Status:
         routes = self._guard.admit_request(Access.ADMIN, req)
         state = await self._daemon.state()
         resp.media = describe_status(state, routes.lookup, daemon_connected=self._state.connected)
+
+
+class Doctor:
+    """What is wrong with the node, found now. 200 whatever is found: the report says whether it blocks."""
+
+    def __init__(self, guard: Guard, daemon: DaemonClient) -> None:
+        self._guard = guard
+        self._daemon = daemon
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        self._guard.admit_request(Access.ADMIN, req)
+        resp.media = describe_doctor(await self._daemon.doctor())
