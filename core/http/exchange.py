@@ -18,6 +18,7 @@ from core.http.asgi import Headers
 from core.http.framing import ResponseFraming
 from core.http.heads import request_head, upstream_lines
 from core.http.pool import Target
+from core.http.repeat import RememberedResponse
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended
 
@@ -103,6 +104,9 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
         self.headers = framing.headers
         self._changed.set()
         return True
+
+    def whole(self, remembered: RememberedResponse, digits: bytes, body: bytes) -> None:
+        """Never called: this sink decodes."""
 
     def data(self, data: bytes) -> None:
         if not data:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from core.http.limits import DEFAULT_POOL_LIMITS, PoolLimits
+from core.http.repeat import RememberedResponse
 from core.http.sweep import Sweeper
 from core.http.upstream import UpstreamConnection
 
@@ -22,13 +23,17 @@ Connected = Callable[[UpstreamConnection | None, str], None]
 class Target:
     """One upstream: its address, our key for it, and the idle connections to it."""
 
-    __slots__ = ("_idle", "_limits", "_open", "closed", "fixed", "host", "name", "port", "_pool")
+    __slots__ = (
+        "_idle", "_limits", "_open", "_pool", "closed", "fixed", "host", "misses", "name", "port", "remembered",
+    )  # fmt: skip
 
     def __init__(self, pool: "UpstreamPool", name: str, host: str, port: int, key: str) -> None:
         self.name = name
         self.host = host
         self.port = port
         self.closed = False
+        self.remembered: RememberedResponse | None = None
+        self.misses = 0
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self.fixed = f"host: {authority}\r\n{authorization}".encode("latin-1")

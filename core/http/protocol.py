@@ -18,7 +18,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from core.http.asgi import Headers, Peer
 from core.http.limits import HttpLimits
 from core.http.refusal import BODY_TOO_LARGE, HEAD_TIMED_OUT, HEAD_TOO_LARGE, MALFORMED, PIPELINE_TOO_LONG, Refusal
-from core.http.repeat import RememberedHead, remember_head
+from core.http.repeat import RememberedRequest, remember_request
 from core.http.request import read_head, split_target, without_upgrade
 from core.http.stream import ClientStream
 
@@ -81,7 +81,7 @@ class ServerConnection(asyncio.Protocol):
         self._body_size = 0
         self._in_body = False
         self._owes_continue = False
-        self._remembered: RememberedHead | None = None
+        self._remembered: RememberedRequest | None = None
         self._misses = 0
         self.is_paused = False
         self.transport: asyncio.Transport | None = None
@@ -237,14 +237,14 @@ class ServerConnection(asyncio.Protocol):
         self._refusal = refusal
         raise _RefusedError
 
-    def _recall(self, remembered: RememberedHead, data: bytes) -> bool:
-        found = remembered.recall(data, self._limits.body_bytes)
-        if found is None:
+    def _recall(self, remembered: RememberedRequest, data: bytes) -> bool:
+        found = remembered.match(data)
+        if found is None or len(found[1]) > self._limits.body_bytes:
             return False
         self._misses = 0
         stream = ClientStream(
             self, method=remembered.method, path=remembered.path, query=remembered.query, version="1.1",
-            headers=found[0], body=found[1], keep_alive=True,
+            headers=remembered.headers(found[0]), body=found[1], keep_alive=True,
         )  # fmt: skip
         stream.remembered = remembered
         self._start(stream)
@@ -254,7 +254,7 @@ class ServerConnection(asyncio.Protocol):
         self._misses += 1
         remembered = None
         if stream.keep_alive and not self._queued:
-            remembered = remember_head(data, stream.headers, len(stream.body))
+            remembered = remember_request(data, stream.headers, len(stream.body))
         if remembered is not None:
             remembered.method, remembered.path, remembered.query = stream.method, stream.path, stream.query
         self._remembered = remembered

@@ -15,6 +15,7 @@ from core.http.framing import ResponseFraming
 from core.http.heads import Delimiter, is_event_stream, request_head, response_head
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
 from core.http.pool import Target
+from core.http.repeat import RememberedResponse
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended, Verdict, classify_status
 
@@ -154,6 +155,22 @@ class Relay:
                     return False
         self._pass_on(framing, target)
         return True
+
+    def whole(self, remembered: RememberedResponse, digits: bytes, body: bytes) -> None:
+        client, target = self._client, self._target
+        transport = client.transport
+        if transport is None or target is None:
+            return
+        self._status = remembered.status
+        self._first_byte = monotonic() - self._begun
+        added = self._plan.response_headers(target)
+        if client.is_draining or not client.keep_alive:
+            client.keep_alive = False
+            added += b"connection: close\r\n"
+        self._size = len(body)
+        self._tail = body if len(body) <= _LONG_READ_BYTES else body[-_LONG_READ_BYTES:]
+        transport.write(remembered.head(digits, added) + body)
+        client.relay_settled(None)
 
     def data(self, data: bytes) -> None:
         self._write(data)

@@ -11,7 +11,7 @@ from core.http.asgi import PEER_EXTENSION, SPLICE_EXTENSION, ClientDisconnectedE
 from core.http.heads import upstream_lines
 from core.http.plan import RelayOutcome, RelayPlan
 from core.http.refusal import APPLICATION_FAILED
-from core.http.repeat import RememberedHead
+from core.http.repeat import RememberedRequest
 from core.http.request import build_scope
 from core.http.splice import Relay
 from core.http.status import BODILESS, STATUS_LINES
@@ -72,7 +72,7 @@ class ClientStream:
         self._direct_plan: RelayPlan | None = None
         self.failure: tuple[RelayPlan, RelayOutcome] | None = None
         """Of a direct relay (`core.http.direct`), when the application is asked after it."""
-        self.remembered: RememberedHead | None = None
+        self.remembered: RememberedRequest | None = None
 
     async def relay(self, plan: RelayPlan, *, path: bytes = b"", body: bytes | None = None) -> RelayOutcome | None:
         """Let an upstream answer this request.

@@ -314,30 +314,57 @@ class Relaying:
         return plan.outcomes[0]
 
 
-@contextlib.asynccontextmanager
-async def relaying(
-    *ports: int, limits: HttpLimits = DEFAULT_LIMITS, pool_limits: PoolLimits = DEFAULT_POOL_LIMITS
-) -> AsyncIterator[Relaying]:
-    pool = UpstreamPool(pool_limits)
-    targets = [pool.target(f"t{number}", "127.0.0.1", port, "engine-key") for number, port in enumerate(ports)]
-    plans: list[ListedPlan] = []
+class RelayingApp:
+    """Relays each request over the targets; answers 502 and the reason when none gave a response."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, targets: list[Target]) -> None:
+        self.plans: list[ListedPlan] = []
+        self._targets = targets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         extensions = scope["extensions"]
         assert isinstance(extensions, dict)
         stream = extensions[SPLICE_EXTENSION]
         assert isinstance(stream, ClientStream)
-        plan = ListedPlan(targets)
-        plans.append(plan)
-        outcome = await stream.relay(plan)
-        status = 299 if outcome is None else 502
+        outcome = stream.failure[1] if stream.failure is not None else await stream.relay(self.make_plan())
         words = b"" if outcome is None else outcome.ended.value.encode()
-        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.start", "status": 299 if outcome is None else 502, "headers": []})
         await send({"type": "http.response.body", "body": words})
 
+    def make_plan(self) -> ListedPlan:
+        plan = ListedPlan(self._targets)
+        self.plans.append(plan)
+        return plan
+
+
+class DirectlyRelayingApp(RelayingApp):
+    """The same, by `core.http.direct`."""
+
+    def plan_directly(self, stream: ClientStream) -> RelayPlan | None:
+        return self.make_plan()
+
+
+@contextlib.asynccontextmanager
+async def relaying(
+    *ports: int,
+    limits: HttpLimits = DEFAULT_LIMITS,
+    pool_limits: PoolLimits = DEFAULT_POOL_LIMITS,
+    app_type: type[RelayingApp] | None = None,
+) -> AsyncIterator[Relaying]:
+    pool = UpstreamPool(pool_limits)
+    targets = [pool.target(f"t{number}", "127.0.0.1", port, "engine-key") for number, port in enumerate(ports)]
+    app = (app_type or way.app_type)(targets)
     async with serving(app, limits) as served:
         try:
-            yield Relaying(served.port, served.service, pool, plans, served.errors)
+            yield Relaying(served.port, served.service, pool, app.plans, served.errors)
         finally:
             await pool.close()
+
+
+class _Way:
+    app_type: type[RelayingApp] = RelayingApp
+
+
+way = _Way()
+"""How `relaying` relays; set by the fixture `both_ways` (conftest.py)."""

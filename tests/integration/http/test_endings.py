@@ -25,6 +25,8 @@ from tests.integration.http.harness import (
     whole,
 )
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 _EVENT = chunk(b"data: {}\n\n")
 _CLOSED_WITHIN_S = 1.0
 

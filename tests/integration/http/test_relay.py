@@ -21,6 +21,8 @@ from tests.integration.http.harness import (
     whole,
 )
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def _event(number: int) -> bytes:
     return f'data: {{"n":{number}}}\n\n'.encode()

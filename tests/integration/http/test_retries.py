@@ -22,6 +22,8 @@ from tests.integration.http.harness import (
     whole,
 )
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 @contextmanager
 def _refusing_port() -> Iterator[int]:
