@@ -7,7 +7,7 @@ A line becomes an entry when its newline comes or its writer ends, so a last lin
 import asyncio
 import codecs
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from core.errors import DependencyError
 from core.process import base_environment, run_process
@@ -39,23 +39,13 @@ async def follow_journal(name: str, lines: int) -> AsyncIterator[str]:
     # journalctl 252 that is to begin with the last N entries never shows any when there are none yet. Then everything
     # is new, and it may begin at the head. To be removed when Debian 12 is no longer supported.
     begin = f"--lines={max(lines, 0)}" if await read_journal(name, 1) else "--no-tail"
-    async with contextlib.aclosing(_follow(_command(name, begin), what=name)) as found:
+    async with contextlib.aclosing(follow_command(_command(name, begin), what=name)) as found:
         async for line in found:
             yield line
 
 
-async def follow_kernel(pattern: str) -> AsyncIterator[str]:
-    """The kernel's messages of this boot that match, from the first one on and then each new one, with their time
-    since boot. Raises: JournalUnreadable.
-    """
-    words = ("--quiet", "--no-pager", "--dmesg", "--output=short-monotonic", "--no-tail", f"--grep={pattern}")
-    async with contextlib.aclosing(_follow(["journalctl", *words, "--case-sensitive"], what="the kernel")) as found:
-        async for line in found:
-            yield line
-
-
-async def _follow(command: list[str], *, what: str) -> AsyncGenerator[str, None]:
-    """The lines of a journalctl that does not end by itself."""
+async def follow_command(command: Sequence[str], *, what: str) -> AsyncGenerator[str, None]:
+    """The lines of a journalctl that does not end by itself; `aclose` ends it. Raises: JournalUnreadable."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
