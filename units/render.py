@@ -21,6 +21,7 @@ MAX_LINE_BYTES = 1024 * 1024 - 1
 _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]{1,246}\.(service|target|slice|device|socket|path|mount|timer|scope)")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREDENTIAL_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+_LINE_END = re.compile(r"[\\\s]+\Z")
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}|[0-9]{1,10}")
 
 
@@ -49,7 +50,9 @@ def _render_header(unit: ServiceUnit) -> list[str]:
 
 
 def _render_unit_section(unit: ServiceUnit) -> list[str]:
-    lines = ["[Unit]", f"Description={escape_line(unit.description, directive='Description')}"]
+    # Only people read it, so what a line cannot end with is dropped: no engine should fail over that.
+    description = _LINE_END.sub("", unit.description).lstrip()
+    lines = ["[Unit]", f"Description={escape_line(description, directive='Description')}"]
     for directive, names in (
         ("After", unit.after),
         ("Wants", unit.wants),

@@ -57,7 +57,6 @@ def test_no_value_adds_a_directive(argument: str, value: str, path: str) -> None
         ({"credentials": (("key", "name"),)}, "LoadCredential"),
         ({"credentials": (("key", "/etc/x\n"),)}, "LoadCredential"),
         ({"description": "a\nUser=root"}, "Description"),
-        ({"description": "a\\"}, "Description"),
         ({"user": "root\n"}, "User"),
         ({"user": "a b"}, "User"),
         ({"group": "%n"}, "Group"),
@@ -86,6 +85,11 @@ def test_what_cannot_be_written_is_refused_by_the_name_of_its_directive(
     unit = ServiceUnit(**{**{name: getattr(PLAIN, name) for name in ServiceUnit.__slots__}, **change})
     with pytest.raises(WordRefused, match=directive):
         render_unit(unit)
+
+
+@pytest.mark.parametrize("description", ["model a", "model a\\", " model a \u2003", "\u00a0model a\n", "model a \\ \\"])
+def test_a_description_never_keeps_a_unit_from_being_written(description: str) -> None:
+    assert directives(render_unit(replace(PLAIN, description=description)), "Description") == ["model a"]
 
 
 def test_a_line_longer_than_systemd_reads_is_refused() -> None:
