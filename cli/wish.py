@@ -42,7 +42,7 @@ def resolve(wish: Wish) -> Request:
         context_length=wish.context if wish.context is not None else (preset.context_length if preset else None),
         keep_warm=wish.keep_warm,
         port=wish.port,
-        args=wish.args,
+        args=wish.args if wish.args is not None or preset is None else tuple(preset.args) or None,
         command=wish.command,
     )
 

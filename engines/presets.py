@@ -25,6 +25,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """An SPDX identifier."""
     size_bytes: int
     context_length: int
+    args: list[str] = []
+    """What the model's makers recommend, as arguments of the engine."""
     memory_mib: int
     """What the runtime takes at that context with one slot, roughly."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,9 +181,10 @@ async def test_the_starter_model_knows_the_capital_of_france(
 ) -> None:
     preset = resolve_preset("smollm2-135m")
     spec = a_spec(starter_model, preset.id, context_length=preset.context_length, slots=1)
+    spec = replace(spec, args=tuple(preset.args))
     question = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
     async with running(spec, tmp_path, llamacpp) as engine:
-        body = {"model": preset.id, "messages": question, "temperature": 0, "max_tokens": 40, "stream": stream}
+        body = {"model": preset.id, "messages": question, "max_tokens": 40, "stream": stream}
         reply = await engine.ask(CHAT, body)
         memory = next(
             line for line in Path(f"/proc/{engine.process.pid}/status").read_text().splitlines() if "VmHWM" in line

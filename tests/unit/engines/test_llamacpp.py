@@ -43,6 +43,15 @@ def test_a_runtime_without_devices_is_kept_off_every_gpu() -> None:
     assert not command.allow_jit
 
 
+def test_threads_sleep_at_barriers_on_a_shared_cpu_unless_the_operator_wants_otherwise() -> None:
+    adapter = get_adapter("llamacpp")
+    wanted = replace(_SPEC, env=(("OMP_WAIT_POLICY", "active"), ("HOME", "/elsewhere")))
+
+    assert dict(adapter.build_command(_SPEC, _BUILD, _FACTS).environment)["OMP_WAIT_POLICY"] == "passive"
+    assert dict(adapter.build_command(wanted, _BUILD, _FACTS).environment)["OMP_WAIT_POLICY"] == "active"
+    assert dict(adapter.build_command(wanted, _BUILD, _FACTS).environment)["HOME"] == "/h"
+
+
 def test_devices_are_given_by_uuid_and_all_layers_go_there() -> None:
     command = get_adapter("llamacpp").build_command(replace(_SPEC, devices=("GPU-a", "GPU-b")), _BUILD, _FACTS)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError
+from engines.policy import check_args
 from engines.presets import load_presets, resolve_preset
 from engines.sources import PackageSource, PathSource, SourceInvalid, parse_source
 
@@ -68,6 +69,7 @@ def test_every_preset_is_pinned_by_digest_and_has_a_licence() -> None:
         assert isinstance(source, PackageSource) and source.sha256
         assert preset.licence
         assert preset.id
+        assert check_args(preset.engine, preset.args) == []
 
 
 def test_an_unknown_preset_names_its_neighbour() -> None:
