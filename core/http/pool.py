@@ -10,6 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from core.http.limits import DEFAULT_POOL_LIMITS, PoolLimits
 from core.http.repeat import RememberedResponse
@@ -24,7 +25,7 @@ class Target:
     """One upstream: its address, our key for it, and the idle connections to it."""
 
     __slots__ = (
-        "_idle", "_limits", "_open", "_pool", "closed", "fixed", "host", "misses", "name", "port", "remembered",
+        "_idle", "_limits", "_open", "closed", "fixed", "host", "misses", "name", "pool", "port", "remembered",
     )  # fmt: skip
 
     def __init__(self, pool: "UpstreamPool", name: str, host: str, port: int, key: str) -> None:
@@ -37,7 +38,7 @@ class Target:
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self.fixed = f"host: {authority}\r\n{authorization}".encode("latin-1")
-        self._pool = pool
+        self.pool = pool
         self._limits = pool.limits
         self._idle: deque[UpstreamConnection] = deque()
         self._open: set[UpstreamConnection] = set()
@@ -56,7 +57,7 @@ class Target:
 
     def connect(self, connected: Connected) -> asyncio.Task[None]:
         """Open a new connection; cancel the task to give up."""
-        return self._pool.own(self._connect(connected))
+        return self.pool.own(self._connect(connected))
 
     # what a connection calls (core.http.upstream.Home)
 
@@ -68,7 +69,7 @@ class Target:
             return
         connection.idle_since = time.monotonic()
         self._idle.append(connection)
-        self._pool.sweeper.wake()
+        self.pool.sweeper.wake()
 
     def forget(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)
@@ -135,6 +136,12 @@ class Target:
         return (socket.AF_INET6 if version == 6 else socket.AF_INET), (self.host, self.port)
 
 
+class Watched(Protocol):
+    """Something with a deadline that the pool's sweep looks at."""
+
+    def check_deadline(self, now: float) -> None: ...
+
+
 class UpstreamPool:
     """All targets of one event loop. `close` it at the end."""
 
@@ -143,6 +150,15 @@ class UpstreamPool:
         self.sweeper = Sweeper(limits.sweep_s, self._sweep)
         self._targets: dict[tuple[str, str, int, str], Target] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watched: set[Watched] = set()
+
+    def watch(self, watched: Watched) -> None:
+        """Have its deadline looked at, about every `sweep_s`, until `unwatch`."""
+        self._watched.add(watched)
+        self.sweeper.wake()
+
+    def unwatch(self, watched: Watched) -> None:
+        self._watched.discard(watched)
 
     def target(self, name: str, host: str, port: int, key: str = "") -> Target:
         """The target with exactly this address and key: the same object for the same words."""
@@ -179,4 +195,6 @@ class UpstreamPool:
     def _sweep(self, now: float) -> bool:
         for target in self._targets.values():
             target.close_idle(now - self.limits.idle_timeout_s)
-        return any(target.has_idle for target in self._targets.values())
+        for watched in list(self._watched):
+            watched.check_deadline(now)
+        return bool(self._watched) or any(target.has_idle for target in self._targets.values())

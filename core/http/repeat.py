@@ -41,7 +41,7 @@ class _LengthPattern:
 class RememberedRequest(_LengthPattern):
     """The head of a request."""
 
-    __slots__ = ("_at", "_headers", "method", "path", "query", "upstream_lines")
+    __slots__ = ("_at", "_headers", "method", "note", "path", "query", "upstream_lines")
 
     def __init__(self, prefix: bytes, suffix: bytes, headers: Headers) -> None:
         super().__init__(prefix, suffix)
@@ -52,6 +52,8 @@ class RememberedRequest(_LengthPattern):
         self.query = b""
         self.upstream_lines = b""
         """What of it goes to an upstream, once somebody has made it."""
+        self.note: object = None
+        """What the application has concluded from this head; whether that still holds is its own affair."""
 
     def headers(self, digits: bytes) -> Headers:
         headers = self._headers.copy()

@@ -55,8 +55,8 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_next", "_path", "_pending", "_plan", "_rejected", "_retried_stale", "_size", "_status",
-        "_tail", "_target", "_transport", "_write", "decodes",
+        "_first_byte", "_next", "_path", "_pending", "_plan", "_rejected", "_retried_stale", "_seen", "_size",
+        "_status", "_tail", "_target", "_transport", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -76,6 +76,7 @@ class Relay:
         self._begun = monotonic()
         self._first_byte: float | None = None
         self._size = 0
+        self._seen = (0, 0.0)
         self._tail = b""
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
@@ -109,6 +110,22 @@ class Relay:
         if self._connection is not None:
             self._connection.resume()
 
+    def check_deadline(self, now: float) -> None:
+        """Called by the pool's sweep. That bytes came is seen by their number, which costs nothing when they come."""
+        size, since = self._seen
+        is_answered = self._status is not None
+        if is_answered and self._size != size:
+            self._seen = (self._size, now)
+            return
+        limit_s = self._plan.between_bytes_timeout_s if is_answered else self._plan.first_byte_timeout_s
+        if limit_s is None or now - since < limit_s or self._connection is None:
+            return
+        if self._client.is_paused:
+            # It is the client who is not reading; that has a limit of its own.
+            self._seen = (size, now)
+            return
+        self._connection.abort(Ended.BETWEEN_BYTES_TIMEOUT if is_answered else Ended.FIRST_BYTE_TIMEOUT)
+
     # towards the upstream
 
     def _ask(self, target: Target) -> None:
@@ -130,6 +147,9 @@ class Relay:
         client, body = self._client, self._body
         self._connection = connection
         head = request_head(client.method, self._path, client.upstream_lines(), fixed=target.fixed, length=len(body))
+        if self._plan.first_byte_timeout_s is not None or self._plan.between_bytes_timeout_s is not None:
+            self._seen = (0, monotonic())
+            target.pool.watch(self)
         connection.begin(self, head, body, head_only=client.method == b"HEAD")
 
     def _try_next(self, ended: Ended, detail: str) -> None:
@@ -220,7 +240,10 @@ class Relay:
         if transport is None:
             return
         self._status = framing.status
-        self._first_byte = monotonic() - self._begun
+        now = monotonic()
+        self._first_byte = now - self._begun
+        if self._seen[1]:
+            self._seen = (0, now)
         self._pending, self._delimiter = response_head(
             framing.status, framing.headers, added=self._plan.response_headers(target), decoded=self.decodes,
             bodiless=framing.complete, close=not client.keep_alive or client.is_draining,
@@ -255,6 +278,8 @@ class Relay:
     def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
         if self._target is None:
             raise RuntimeError("an attempt without a target")
+        if self._seen[1]:
+            self._target.pool.unwatch(self)
         attempt = Attempt(self._target, ended, self._status if status is None else status, detail)
         self._attempts += (attempt,)
         self._plan.attempt_ended(attempt)

@@ -14,6 +14,7 @@ from core.http.asgi import SPLICE_EXTENSION, AsgiApp, Receive, Scope, Send
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
 from core.http.pool import Target, UpstreamPool
 from core.http.stream import ClientStream
+from gateway.shorten import shorten_strings
 
 FalconApp = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
@@ -75,7 +76,7 @@ class Chat:
         else:
             return None
         try:
-            self._decode(stream.body)
+            self._decode(shorten_strings(stream.body))
         except (msgspec.MsgspecError, RecursionError):
             return None
         return OneTarget(self._target, self._answered)

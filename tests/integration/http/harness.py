@@ -319,6 +319,8 @@ class RelayingApp:
 
     def __init__(self, targets: list[Target]) -> None:
         self.plans: list[ListedPlan] = []
+        self.timeouts_s: tuple[float | None, float | None] = (None, None)
+        """Until the first byte, and between two."""
         self._targets = targets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -334,6 +336,7 @@ class RelayingApp:
 
     def make_plan(self) -> ListedPlan:
         plan = ListedPlan(self._targets)
+        plan.first_byte_timeout_s, plan.between_bytes_timeout_s = self.timeouts_s
         self.plans.append(plan)
         return plan
 
@@ -351,10 +354,12 @@ async def relaying(
     limits: HttpLimits = DEFAULT_LIMITS,
     pool_limits: PoolLimits = DEFAULT_POOL_LIMITS,
     app_type: type[RelayingApp] | None = None,
+    timeouts_s: tuple[float | None, float | None] = (None, None),
 ) -> AsyncIterator[Relaying]:
     pool = UpstreamPool(pool_limits)
     targets = [pool.target(f"t{number}", "127.0.0.1", port, "engine-key") for number, port in enumerate(ports)]
     app = (app_type or way.app_type)(targets)
+    app.timeouts_s = timeouts_s
     async with serving(app, limits) as served:
         try:
             yield Relaying(served.port, served.service, pool, app.plans, served.errors)

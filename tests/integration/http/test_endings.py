@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.http.limits import DEFAULT_LIMITS
+from core.http.limits import DEFAULT_LIMITS, DEFAULT_POOL_LIMITS
 from core.http.verdict import Ended
 from tests.integration.http.harness import (
     LAST_CHUNK,
@@ -217,6 +217,27 @@ async def test_an_http_1_0_client_sees_a_broken_stream_as_a_reset() -> None:
         await client.send(b"POST /v1/x HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}")
         with pytest.raises(ConnectionResetError):
             await client.answer()
+
+
+@pytest.mark.parametrize("pause_s", [0.05, 1000.0], ids=["slow", "stuck"])
+async def test_a_stream_may_be_slow_and_not_stuck(pause_s: float) -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.say(STREAMED)
+        for _ in range(8):
+            await asyncio.sleep(pause_s)
+            await conversation.say(_EVENT)
+        await conversation.say(LAST_CHUNK)
+
+    limits = replace(DEFAULT_POOL_LIMITS, sweep_s=0.02)
+    async with (
+        upstream(script) as up, relaying(up.port, pool_limits=limits, timeouts_s=(None, 0.25)) as relay,
+        connected(relay.port) as client,
+    ):  # fmt: skip
+        await client.send(post("/v1/x", b"{}"))
+        answer = await client.answer()
+        expected = Ended.COMPLETE if pause_s < 1 else Ended.BETWEEN_BYTES_TIMEOUT
+        assert ((await relay.outcome()).ended, answer.complete) == (expected, pause_s < 1)
 
 
 SMUGGLED: list[tuple[str, bytes]] = [

@@ -171,6 +171,24 @@ async def test_a_silent_target_does_not_delay_requests_to_another() -> None:
             assert (await client.answer()).body == b"good"
 
 
+async def test_a_target_that_says_nothing_for_too_long_is_followed_by_the_next() -> None:
+    async def silent(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.wait_closed()
+
+    limits = replace(DEFAULT_POOL_LIMITS, sweep_s=0.02)
+    async with (
+        upstream(silent) as quiet, upstream(replying(whole(200, b"good"))) as good,
+        relaying(quiet.port, good.port, pool_limits=limits, timeouts_s=(0.1, None)) as relay,
+        connected(relay.port) as client,
+    ):  # fmt: skip
+        await client.send(post("/v1/x", b"{}"))
+        assert (await client.answer()).body == b"good"
+        outcome = await relay.outcome()
+        assert [attempt.ended for attempt in outcome.attempts] == [Ended.FIRST_BYTE_TIMEOUT, Ended.COMPLETE]
+        await quiet.conversations[0].closed.wait()
+
+
 async def test_a_connection_that_the_upstream_closed_while_idle_is_replaced_without_a_failure() -> None:
     idle = asyncio.Event()
 
