@@ -45,6 +45,16 @@ class RelayFailure:
     error: ApiError
 
 
+@dataclass(frozen=True, slots=True)
+class HeadJudgement:
+    """What follows from a request's head and the routes at its time."""
+
+    routes: Routes
+    key: str
+    request_id: bytes
+    """As the client sent it; not judged yet."""
+
+
 class Inference:
     """One inference path."""
 
@@ -64,7 +74,7 @@ class Inference:
             self._refuse(resp, failure.record, failure.error)
             return
         fields = read_headers(req.scope["headers"])
-        record = self._open_record(fields)
+        record = RequestRecord(self._ids.read_or_make(fields.get(b"x-request-id", b"")), self.path, monotonic())
         try:
             await self._serve(req, resp, fields, record)
         except ApiError as error:
@@ -80,25 +90,41 @@ class Inference:
 
         None for every other case, refusals included: `on_post` then goes through it again, and answers.
         """
-        fields = read_headers(client.headers)
-        record = self._open_record(fields)
         try:
-            routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(client.client))
-            entry, asked = self._read(routes, fields, client.body, record)
+            head = self._judge_head(client)
+            record = RequestRecord(self._ids.read_or_make(head.request_id), self.path, monotonic(), key=head.key)
+            entry, asked = self._read(head.routes, client.body, record)
         except ApiError:
             return None
         if not entry.ready[self.path] or entry.is_renamed or asked != entry.model.id:
             return None
-        return InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record, self.raw_path)
+        return InferencePlan(self._dispatcher, head.routes.upstreams, self._order(entry), record, self.raw_path)
 
-    def _open_record(self, fields: dict[bytes, bytes]) -> RequestRecord:
-        return RequestRecord(self._ids.read_or_make(fields.get(b"x-request-id", b"")), self.path, monotonic())
+    def _judge_head(self, client: ClientStream) -> HeadJudgement:
+        """Who asks, and whether the body can be read. Raises: ApiError.
+
+        A client that keeps its connection sends the same head again, byte for byte; while the routes are the same
+        too, so is the judgement.
+        """
+        remembered = client.remembered
+        if remembered is not None:
+            known = remembered.note
+            if isinstance(known, HeadJudgement) and known.routes is self._state.routes:
+                return known
+        fields = read_headers(client.headers)
+        routes, key = self._guard.admit(Access.INFERENCE, fields, peer_of(client.client))
+        check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+        judged = HeadJudgement(routes, key, fields.get(b"x-request-id", b""))
+        if remembered is not None:
+            remembered.note = judged
+        return judged
 
     async def _serve(self, req: Request, resp: Response, fields: dict[bytes, bytes], record: RequestRecord) -> None:
         client = find_client(req.scope)
         routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(req.scope.get("client")))
+        check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
         body = client.body if client is not None else await read_body(req)
-        entry, asked = self._read(routes, fields, body, record)
+        entry, asked = self._read(routes, body, record)
         if not entry.ready[self.path]:
             routes, entry = await self._wait_ready(entry, asked)
         plan = InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record)
@@ -109,11 +135,8 @@ class Inference:
         if outcome is not None:
             raise explain_failure(outcome, record.model)
 
-    def _read(
-        self, routes: Routes, fields: dict[bytes, bytes], body: bytes, record: RequestRecord
-    ) -> tuple[ModelEntry, str]:
+    def _read(self, routes: Routes, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
         """Which model is asked for, and whether it exists. Raises: ApiError."""
-        check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
         asked = read_asked(body)
         model = asked.model or ""
         record.model = cut(model)

@@ -208,3 +208,45 @@ async def test_a_change_of_the_table_counts_at_once_and_streams_go_on(tmp_path: 
 
 def test_the_relay_extension_has_the_name_that_the_server_gives_it() -> None:
     assert SPLICE_EXTENSION == "llmgw.splice"
+
+
+async def ask_again(
+    connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], headers: dict[str, str], body: bytes
+) -> int:
+    """One more request on a connection that is kept; its status."""
+    reader, writer = connection
+    writer.write(render_request(CHAT, body, headers))
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
+    return int(head.split()[1])
+
+
+async def test_a_key_that_is_taken_back_opens_nothing_on_a_connection_that_was_kept(tmp_path: Path, lane: str) -> None:
+    headers = {"authorization": "Bearer one"}
+    async with FakeUpstream() as engine:
+        models = model("m", target_of(engine))
+        first = table(models, keys=(key("one"),), allow_missing_auth=False)
+        second = msgspec.structs.replace(table(models, keys=(key("two"),), allow_missing_auth=False), version=2)
+        async with gateway(tmp_path, first, lane=lane) as gw:
+            kept = await asyncio.open_connection(gw.host, gw.port)
+            before = [await ask_again(kept, headers, chat(n=n)) for n in range(4)]
+            gw.daemon.publish(second)
+            async with asyncio.timeout(5):
+                while (await ask_again(kept, headers, chat())) == 200:
+                    pass
+            after = [await ask_again(kept, headers, chat()) for _ in range(3)]
+            other = await ask_again(kept, {"authorization": "Bearer two"}, chat())
+            mixed = [await ask_again(kept, {"authorization": f"Bearer {k}"}, chat()) for k in ("two", "one", "two")]
+            kept[1].close()
+    assert (before, after, other, mixed) == ([200] * 4, [401] * 3, 200, [200, 401, 200])
+
+
+async def test_one_connection_may_ask_for_many_models_and_paths(tmp_path: Path, lane: str) -> None:
+    async with FakeUpstream() as one, FakeUpstream() as two:
+        routes = table(model("a", target_of(one, "a")), model("b", target_of(two, "b"), aliases=("c",)))
+        async with gateway(tmp_path, routes, lane=lane) as gw:
+            kept = await asyncio.open_connection(gw.host, gw.port)
+            statuses = [await ask_again(kept, {}, chat(name)) for name in ("a", "b", "a", "c", "x", "a", "b")]
+            kept[1].close()
+    assert statuses == [200, 200, 200, 200, 404, 200, 200]
+    assert [json.loads(seen.body)["model"] for seen in one.seen + two.seen] == ["a", "a", "a", "b", "b", "b"]
