@@ -133,11 +133,23 @@ def _is_usable(root: Path) -> bool:
         root.mkdir(exist_ok=True)
         probe = root / "probe"
         probe.mkdir(exist_ok=True)
-        is_cgroup = (probe / "cgroup.procs").exists()
+        can_join = (probe / "cgroup.procs").exists() and _can_join(CgroupGroup(probe))
         probe.rmdir()
     except OSError:
         return False
-    return is_cgroup and os.access(root.parent / "cgroup.procs", os.W_OK)
+    return can_join
+
+
+def _can_join(group: "CgroupGroup") -> bool:
+    """Tried by a child that ends at once: making a cgroup may be allowed where moving into it is not."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            group.join()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def _offer_memory_controller(own: Path, root: Path) -> None:

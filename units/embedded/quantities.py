@@ -29,8 +29,11 @@ class Limit:
 
 def parse_seconds(text: str) -> float:
     """`5`, `1min 30s`, `500ms`, `infinity`."""
-    if text.strip() == "infinity":
+    text = text.strip()
+    if text == "infinity":
         return math.inf
+    if not text:
+        raise ValueError("an empty duration")
     total, at = 0.0, 0
     while at < len(text):
         found = _SPAN.match(text, at)
@@ -38,8 +41,6 @@ def parse_seconds(text: str) -> float:
             raise ValueError(f"no duration: {text!r}")
         total += float(found[1]) * _UNIT_S[found[2]]
         at = found.end()
-    if not text.strip():
-        raise ValueError("an empty duration")
     return total
 
 
