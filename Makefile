@@ -26,8 +26,9 @@ up:
 	$(ENVIRONMENT) up
 	@exec $(PYTHON) -m cli --state "$(STATE)" up $(if $(PORT),--port "$(PORT)") $(if $(MODEL),--model "$(MODEL)")
 
-test: deb
+test:
 	$(ENVIRONMENT) test
+	@$(MAKE) --no-print-directory deb
 	@$(PYTHON) -m pytest --quiet
 
 test-unit:

@@ -13,7 +13,7 @@ log=build/environment.log
 # What only the purpose's own tools need; Python and its venv module are asked for by trying them.
 packages_deb="build-essential debhelper dh-python fakeroot go-md2man lintian python3-pip"
 packages_test="$packages_deb mmdebstrap iproute2 util-linux procps curl ca-certificates systemd dbus nftables libgomp1
-    python3-gi python3-pydbus python3-nftables python3-pyudev"
+    python3-gi python3-pydbus python3-nftables libudev1"
 packages_bench="gcc libc6-dev nginx"
 
 say() { echo "$*" >&2; }
@@ -47,7 +47,7 @@ need_packages() { # PACKAGE...: install them, or say that tests that need them a
     [ -n "$missing" ] || return 0
     # shellcheck disable=SC2086 # a list of names
     if is_root; then install_packages $missing; else
-        say "note: not root, so without: $missing"
+        say "note: not root, so these packages of Debian's are left out: $missing"
     fi
 }
 
@@ -100,10 +100,12 @@ pip_failed() { # WHAT
     die "$1 failed: $(grep -v '^WARNING' "$log" | tail -n 1)" "read $log"
 }
 
+is_installed() { # FILE: whether exactly these requirements were installed to the end
+    [ "$(cat "$venv/.installed-$(echo "$1" | tr / -)" 2>/dev/null)" = "$(sha256sum "$1" | cut -d' ' -f1)" ]
+}
+
 install_requirements() { # FILE
-    stamp=$venv/.requirements-$(echo "$1" | tr / -)
-    digest=$(sha256sum "$1" | cut -d' ' -f1)
-    [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ] || return 0
+    if is_installed "$1"; then return; fi
     say "installing Python packages: $1"
     # A venv made without ensurepip gets its pip from the requirements; until then another Python's pip serves it.
     pip="$venv/bin/python -m pip"
@@ -111,7 +113,7 @@ install_requirements() { # FILE
     # shellcheck disable=SC2086 # a command and its words
     $pip install --quiet --disable-pip-version-check --retries 2 --timeout 20 --no-input \
         --no-deps --require-hashes --requirement "$1" >>"$log" 2>&1 </dev/null || pip_failed "pip"
-    echo "$digest" >"$stamp"
+    sha256sum "$1" | cut -d' ' -f1 >"$venv/.installed-$(echo "$1" | tr / -)"
 }
 
 mkdir -p build
@@ -133,6 +135,7 @@ esac
 need_python
 make_venv
 case $purpose in
-up | deb) install_requirements packaging/requirements.txt ;;
+# The tests' requirements hold the programs' own, in the same versions.
+up | deb) is_installed tests/requirements.txt || install_requirements packaging/requirements.txt ;;
 *) install_requirements tests/requirements.txt ;;
 esac

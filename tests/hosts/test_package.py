@@ -57,6 +57,17 @@ def leftovers(host: Host) -> list[str]:
     return sorted(host.run("sh", "-c", f"{find}; find /run -name '*llmgw*'").stdout.split())
 
 
+def test_lintian_has_nothing_to_say() -> None:
+    done = subprocess.run(
+        ["lintian", "--fail-on", "error,warning", "--allow-root", str(built_package())],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
 def test_installing_brings_up_a_node_that_answers_on_loopback_alone() -> None:
     with Host("a") as host:
         install(host)
@@ -80,6 +91,25 @@ def test_after_a_reboot_everything_is_up_again_with_the_right_owners() -> None:
         assert {"llmgw-engine", "video", "render"} <= set(groups)
         owners = host.run("ps", "-o", "user:20=", "-C", "llmgw-gateway").stdout.split()
         assert owners and set(owners) == {"llmgw"}
+
+
+def test_the_smoke_test_that_debian_runs_passes() -> None:
+    with installed_host("a", binds=[(ROOT / "debian/tests", "/srv/tests")]) as host:
+        wait_active(host, *ALWAYS_ACTIVE)
+        done = host.run("/srv/tests/smoke", check=False)
+        assert done.code == 0, done.stdout + done.stderr
+
+
+def test_the_manual_and_the_completion_are_there() -> None:
+    with installed_host("a") as host:
+        pages = host.run("sh", "-c", "ls /usr/share/man/man*/llmgw*").stdout.split()
+        assert {Path(page).name for page in pages} == {
+            f"{path.name.removesuffix('.md')}.gz" for path in (ROOT / "docs/man").glob("*.md")
+        }
+        completes = ". /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/llmgw"
+        asked = f"{completes}; COMP_WORDS=(llmgw runtime-s); COMP_CWORD=1; complete -p llmgw; _llmgw_completion llmgw"
+        done = host.run("bash", "-c", f'{asked}; echo "${{COMPREPLY[*]}}"')
+        assert "runtime-start" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_programs_can_be_told_apart_in_a_process_list() -> None:
