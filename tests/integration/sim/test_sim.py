@@ -322,6 +322,20 @@ async def test_it_dies_after_so_many_answers_but_finishes_the_last(tmp_path: Pat
     assert statuses == [200, 200]
 
 
+async def test_an_operators_own_command_is_served_with_its_placeholders_filled(tmp_path: Path) -> None:
+    words = ("-m", "engines.sim", "--host", "{host}", "--port", "{port}", "--key-file", "{keyFile}", "--model={model}")
+    root = str(Path(__file__).parents[3])
+    # The interpreter of the tests, not python3 of the PATH: it has the libraries.
+    command = ("/usr/bin/env", f"PYTHONPATH={root}", sys.executable, *words)
+    spec = EngineSpec("r", "command", ("m",), 0, command=command, health_url="http://{host}:{port}/health")
+
+    async with running(spec, tmp_path) as engine:
+        answer = await engine.ask(CHAT, a_request(model="m"))
+        refused = await engine.ask(CHAT, a_request(model="m"), key="wrong")
+
+    assert (answer.status, refused.status) == (200, 401)
+
+
 async def test_it_refuses_to_start_with_a_reason_in_its_log(tmp_path: Path) -> None:
     async with running(a_sim(refuseStart=True), tmp_path, wait=False) as sim:
         assert await sim.process.wait() == 1
