@@ -59,10 +59,10 @@ class Done:
         return cast(dict[str, str], self.json["error"])
 
 
-def run_cli(*arguments: str, state: Path, timeout_s: float = COMMAND_S) -> Done:
-    """Run `llmgw` to its end."""
+def run_cli(*arguments: str, state: Path, timeout_s: float = COMMAND_S, prefix: Sequence[str] = ()) -> Done:
+    """Run `llmgw` to its end; `prefix` is a command that runs it (`unshare`, `setpriv`)."""
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "--state", str(state), *arguments],
+        [*prefix, sys.executable, "-m", "cli", "--state", str(state), *arguments],
         cwd=ROOT,
         env=environment(),
         capture_output=True,
@@ -111,9 +111,12 @@ def wait_until(what: str, true: Callable[[], bool], timeout_s: float = 30.0) -> 
 class Up:
     """One `llmgw up --json`, from its start to its end."""
 
-    def __init__(self, state: Path, *arguments: str, wait: bool = True, **environ: str) -> None:
+    def __init__(
+        self, state: Path, *arguments: str, wait: bool = True, prefix: Sequence[str] = (), **environ: str
+    ) -> None:
         self.state = state
         self._wait = wait
+        self._prefix = prefix
         self.serving: dict[str, Any] = {}
         self._arguments: Sequence[str] = arguments
         self._environ = environ
@@ -131,7 +134,7 @@ class Up:
 
     def __enter__(self) -> "Up":
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cli", "up", "--json", "--state", str(self.state), *self._arguments],
+            [*self._prefix, sys.executable, "-m", "cli", "up", "--json", "--state", str(self.state), *self._arguments],
             cwd=ROOT,
             env=environment(**self._environ),
             stdout=subprocess.PIPE,
