@@ -192,6 +192,10 @@ class Life:
         """All its living processes."""
         return self._group.read_pids(0 if self.main.is_over else self.main.pid)
 
+    def has_leftovers(self) -> bool:
+        """Before `launch`: whether processes of an earlier life are still there. A fresh mark can have none."""
+        return self._site.cgroups is not None and bool(self.read_pids())
+
     def send_signal(self, number: int) -> None:
         """Signal all its processes."""
         for pid in self.read_pids():

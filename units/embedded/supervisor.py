@@ -34,6 +34,8 @@ class Supervisor:
         self._stopping: dict[str, int] = {}
         """Units that an order is stopping, with how many such orders: nothing upholds what they uphold."""
         self._tasks = asyncio.TaskGroup()
+        self._known_specs: dict[str, EmbeddedUnit] = {}
+        """Kept until a file is read or a unit dropped: every change of state asks for it."""
         self._is_running = False
         self._is_closing = False
 
@@ -230,6 +232,7 @@ class Supervisor:
 
     def _read_files(self) -> None:
         present = self._catalog.read()
+        self._known_specs = {}
         for name, entry in present.items():
             unit = self._find_or_make(name)
             unit.is_loaded, unit.problem = True, entry.problem
@@ -248,6 +251,7 @@ class Supervisor:
         if name not in self._units:
             unit = Unit(name, self._site, self._changed)
             self._units[name] = unit
+            self._known_specs = {}
             if self._is_running:
                 self._begin(unit)
         return self._units[name]
@@ -260,11 +264,15 @@ class Supervisor:
         if unit.is_loaded or not unit.is_at_rest or self._units.get(unit.name) is not unit:
             return
         del self._units[unit.name]
+        self._known_specs = {}
         self._actors.pop(unit.name).cancel()
         unit.forget()
 
     def _specs(self) -> dict[str, EmbeddedUnit]:
-        return {name: unit.spec for name, unit in self._units.items()}
+        """What the units declare of one another."""
+        if not self._known_specs:
+            self._known_specs = {name: unit.spec for name, unit in self._units.items()}
+        return self._known_specs
 
 
 def _job_failed(unit: Unit, result: JobResult) -> UnitJobFailed:

@@ -59,6 +59,7 @@ class Unit:
         self._news = News()
         self._life: Life | None = None
         self._is_adopted = False
+        self._must_take_up = False
         self._stop_asked = False
         self._starts_s: list[float] = []
         self._restarts = 0
@@ -86,7 +87,7 @@ class Unit:
         life = self._life
         return UnitStatus(
             name=self.name,
-            loaded=self.is_loaded,
+            loaded=self.is_loaded and not self.problem,
             active_state=self.active_state,
             sub_state=self.sub_state,
             result=self._result,
@@ -172,8 +173,14 @@ class Unit:
         self._log.info("unit_adopted", pid=life.main.pid, state=self.active_state, alive=not life.main.is_over)
 
     async def run(self) -> None:
-        """One life after another, for ever. Cancelled, it leaves the service alone."""
+        """One life after another, for ever. Cancelled, it leaves the service alone.
+
+        Should it break in the middle of a life (out of descriptors, say), running it again takes that life up again.
+        """
         try:
+            if self._must_take_up:
+                self._must_take_up = False
+                self.adopt()
             if self._life is not None:
                 await self._live(self._life)
                 await self._finish(self._life)
@@ -185,6 +192,7 @@ class Unit:
         finally:
             if self._life is not None:
                 self._life.release()
+                self._life, self._must_take_up = None, True
 
     async def _start(self) -> None:
         """A life from its beginning."""
@@ -200,7 +208,7 @@ class Unit:
         self._life, self._result, self._status_text = life, Result.SUCCESS, ""
         self._invocation_id, self._exec_main_status = life.invocation_id, 0
         self._set(ActiveState.ACTIVATING, "start")
-        if life.read_pids() and not await life.wind_down():  # left by an earlier life
+        if life.has_leftovers() and not await life.wind_down():
             self._life = None
             self._fail(Result.RESOURCES, "processes of an earlier life cannot be ended")
             return

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from functools import partial
@@ -243,3 +244,26 @@ async def test_a_sigterm_to_the_supervisor_leaves_services_alone_and_a_shutdown_
         assert not any(recorded(path) for path in paths)
         assert here.process is not None
         assert await here.process.wait() == 0
+
+
+@pytest.mark.parametrize("arguments", METHODS)
+async def test_a_supervisor_that_ran_out_of_descriptors_takes_up_its_units_again(arguments: tuple[str, ...]) -> None:
+    async with house(*arguments) as here:
+        path = here.pids_file()
+        dying = await here.install(here.misbehave(path, "--child", "setsid"), "Restart=always")
+        running = await here.install("/bin/sleep 1000", "Restart=always")
+        for name in (dying, running):
+            await here.backend.start(name)
+        await here.until(lambda: len(recorded(path)) == 2, "both are up")
+        before = await main_pids(here, [dying, running])
+        assert here.process is not None
+        old = resource.prlimit(
+            here.process.pid, resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
+        os.kill(before[0], signal.SIGKILL)
+        await here.until(lambda: "Too many open files" in here.said(), "it is out of descriptors")
+        resource.prlimit(here.process.pid, resource.RLIMIT_NOFILE, old)
+        await here.until_status(dying, lambda status: status.main_pid not in (0, before[0]))
+        assert (await main_pids(here, [running])) == before[1:]
+        await here.backend.stop(dying)
+        assert recorded(path) == []
