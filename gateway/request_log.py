@@ -8,9 +8,10 @@ import asyncio
 import json
 import os
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic
+
+import msgspec
 
 from core.log import EventLogger, Level
 
@@ -19,9 +20,8 @@ _FLUSH_LINES = 256
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
-@dataclass(slots=True)
-class RequestRecord:
-    """What is known of a request, filled in as it goes."""
+class RequestRecord(msgspec.Struct):
+    """What is known of a request, filled in as it goes. A struct, because it costs a quarter of a dataclass to make."""
 
     request_id: str
     path: str
@@ -81,15 +81,23 @@ class RequestLog:
 def format_record(record: RequestRecord, now_s: float) -> str:
     """The line. Pure."""
     r = record
+    known = _describe(r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code)
     return (
-        f"request id={r.request_id} path={r.path} model={_shown(r.model)} status={r.status} ended={r.ended}"
-        f" target={_shown(r.target)} attempts={r.attempts} stream={'yes' if r.stream else 'no'}"
-        f" key={_shown(r.key)} size_bytes={r.size_bytes} first_byte_s={r.first_byte_s:.4f}"
-        f" took_s={now_s - r.started_s:.4f}{' code=' + r.code if r.code else ''}"
+        f"request id={r.request_id}{known} size_bytes={r.size_bytes}"
+        f" first_byte_s={r.first_byte_s:.4f} took_s={now_s - r.started_s:.4f}"
     )
 
 
 @lru_cache(maxsize=1024)
+def _describe(  # noqa: PLR0913 - all that is the same from one request to the next
+    path: str, model: str, target: str, key: str, stream: bool, status: int, ended: str, attempts: int, code: str
+) -> str:
+    return (
+        f" path={path} model={_shown(model)} status={status} ended={ended}{f' code={code}' if code else ''}"
+        f" target={_shown(target)} attempts={attempts} stream={'yes' if stream else 'no'} key={_shown(key)}"
+    )
+
+
 def _shown(text: str) -> str:
     """A name as it stands in the line: bare when it is plain, quoted when it could be taken for something else."""
     if not text:
