@@ -11,7 +11,7 @@ import socket
 import struct
 from collections import deque
 from time import monotonic
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
@@ -92,7 +92,9 @@ class ServerConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]  # a stream socket's transport is a Transport
+        self.transport = cast(asyncio.Transport, transport)
+        # uvloop writes at once what is over the limit, and the rest one turn of the loop and one more poll later.
+        self.transport.set_write_buffer_limits(0)
         self._read_addresses(transport)
         self._deadline = monotonic() + self._limits.head_timeout_s
         self._service.opened(self)

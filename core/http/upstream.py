@@ -5,7 +5,7 @@ its sink what happened and goes back to its target's pool, or closes.
 """
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 from httptools import HttpParserError
 
@@ -113,7 +113,8 @@ class UpstreamConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]  # a stream socket's transport is a Transport
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(0)
 
     def data_received(self, data: bytes) -> None:
         sink, framing = self._sink, self._framing

@@ -28,7 +28,7 @@ LOADS = (
     Load("json", 32, 800),
     Load("json 2 MB", 4, 2_000_000),
     Load("chunk paced", 200, 800, chunks=200, pause_us=20_000),
-    Load("chunk flood", 50, 800, chunks=4000),
+    Load("chunk flood", 50, 800, chunks=20_000),
 )
 
 
