@@ -54,6 +54,7 @@ def _leave_no_trace(site: Site) -> None:
 
 def _end_on_signals(end: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes is no order
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
 

@@ -47,8 +47,8 @@ class Site:
         return self.shared / f"{name}.credentials"
 
     def notify_socket(self, invocation_id: str) -> Path:
-        """Named after the life and not the unit: a unit's name may be longer than a socket's path."""
-        return self.shared / f"{invocation_id[:12]}.notify"
+        """Named after the life, not the unit: a socket's path is short, and `Layout` leaves room for 12 characters."""
+        return self.shared / f"n{invocation_id[:11]}"
 
 
 def short_name(state: Path) -> str:

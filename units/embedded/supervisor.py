@@ -6,6 +6,7 @@ when cancelled; the services do not. What goes with what is decided in `order.py
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 from core.errors import BugError, LlmgwError
 from core.tasks import Backoff, supervise
@@ -18,6 +19,9 @@ from units.embedded.site import Site
 from units.embedded.unit import AUTO_RESTART, JobResult, Unit
 
 _UP = (ActiveState.ACTIVE, ActiveState.ACTIVATING)
+_SHORTEST_PAUSE_S = 0.1
+"""Before an upheld unit is started again: without a start limit it could fail in a circle."""
+
 _DOWN = (ActiveState.INACTIVE, ActiveState.FAILED)
 
 
@@ -108,7 +112,7 @@ class Supervisor:
         await asyncio.wait(tasks)
         result = JobResult.CANCELED if tasks[0].cancelled() else tasks[0].result()
         if result is not JobResult.DONE:
-            raise _job_failed(unit, result)
+            raise _job_failed(unit.read_status(), result, self._site.unit_log(name))
 
     async def stop(self, name: str) -> None:
         """Stop a unit, before it what cannot run without it. One that is down or unknown is fine."""
@@ -204,16 +208,23 @@ class Supervisor:
             for name in order.bound_to(unit.name, specs):
                 if self._units[name].active_state in _UP:
                     self._own(self.stop(name))
-        if unit.active_state in _DOWN and any(self._upholds(name) for name in order.upholders_of(unit.name, specs)):
-            self._uphold(unit.name)
+        if unit.active_state in _DOWN and order.upholders_of(unit.name, specs):
+            pause_s = max(_SHORTEST_PAUSE_S, unit.spec.restart_delay_s)
+            asyncio.get_running_loop().call_later(pause_s, self._uphold_again, unit.name)
 
-    def _upholds(self, name: str) -> bool:
-        return self._units[name].active_state is ActiveState.ACTIVE and not self._stopping.get(name)
+    def _uphold_again(self, name: str) -> None:
+        """It went down a moment ago: does anybody still hold it up?"""
+        upholders = (self._units.get(other) for other in order.upholders_of(name, self._specs()))
+        if any(
+            other and other.active_state is ActiveState.ACTIVE and not self._stopping.get(other.name)
+            for other in upholders
+        ):
+            self._uphold(name)
 
     def _uphold(self, name: str) -> None:
         """Start it unless it is up; once it has hit its start limit, that is the end."""
         unit = self._units.get(name)
-        if unit is not None and unit.is_at_rest and not unit.has_hit_limit:
+        if not self._is_closing and unit is not None and unit.is_at_rest and not unit.has_hit_limit:
             self._queue_start(name)
 
     def _own(self, work: Coroutine[None, None, None]) -> asyncio.Task[LlmgwError | None]:
@@ -275,8 +286,7 @@ class Supervisor:
         return self._known_specs
 
 
-def _job_failed(unit: Unit, result: JobResult) -> UnitJobFailed:
-    status = unit.read_status()
+def _job_failed(status: UnitStatus, result: JobResult, log: Path) -> UnitJobFailed:
     reason = f"{status.result}, status {status.exec_main_status}" if result is JobResult.FAILED else result
     text = f": {status.status_text}" if status.status_text else ""
-    return UnitJobFailed(f"{unit.name} did not start ({reason}){text}", hint=f"llmgw logs, or the log of {unit.name}")
+    return UnitJobFailed(f"{status.name} did not start ({reason}){text}", hint=f"its own words are in {log}")

@@ -197,12 +197,12 @@ class Unit:
     async def _start(self) -> None:
         """A life from its beginning."""
         self._is_adopted = False
-        if self.problem:
-            self._fail(Result.RESOURCES, self.problem)
-            return
         if not self._count_start():
             self._log.warning("unit_start_limit_hit", starts=self.spec.start_limit_burst)
             self._fail(Result.START_LIMIT_HIT, self._status_text)
+            return
+        if self.problem:
+            self._fail(Result.RESOURCES, self.problem)
             return
         life = Life.begin(self.spec, self._site, self._news)
         self._life, self._result, self._status_text = life, Result.SUCCESS, ""

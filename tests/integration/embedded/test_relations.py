@@ -51,6 +51,17 @@ async def test_an_upheld_gate_comes_back_when_it_alone_dies_and_is_not_upheld_by
         assert (await here.backend.read_status(gate)).active_state is ActiveState.INACTIVE
 
 
+async def test_an_upheld_unit_that_cannot_start_is_given_up_at_its_start_limit() -> None:
+    async with house() as here:
+        gate = "llmgw-gate-broken.service"
+        engine = await here.install("/bin/sleep 1000", unit=(f"Upholds={gate}",))
+        await here.write(gate, "/nonexistent", "RestartSec=10ms", unit=("StartLimitBurst=4",))
+        await here.backend.start(engine)
+        status = await here.until_status(gate, lambda status: status.result == "start-limit-hit")
+        assert status.active_state is ActiveState.FAILED
+        assert (await here.backend.read_status(engine)).active_state is ActiveState.ACTIVE
+
+
 async def test_a_restart_takes_along_what_is_part_of_the_unit() -> None:
     async with house() as here:
         engine = await here.install("/bin/sleep 1000")
