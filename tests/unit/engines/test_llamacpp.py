@@ -43,12 +43,12 @@ def test_a_runtime_without_devices_is_kept_off_every_gpu() -> None:
     assert not command.allow_jit
 
 
-def test_threads_sleep_at_barriers_on_a_shared_cpu_unless_the_operator_wants_otherwise() -> None:
+def test_threads_spin_only_shortly_on_a_shared_cpu_unless_the_operator_wants_otherwise() -> None:
     adapter = get_adapter("llamacpp")
-    wanted = replace(_SPEC, env=(("OMP_WAIT_POLICY", "active"), ("HOME", "/elsewhere")))
+    wanted = replace(_SPEC, env=(("GOMP_SPINCOUNT", "9"), ("HOME", "/elsewhere")))
 
-    assert dict(adapter.build_command(_SPEC, _BUILD, _FACTS).environment)["OMP_WAIT_POLICY"] == "passive"
-    assert dict(adapter.build_command(wanted, _BUILD, _FACTS).environment)["OMP_WAIT_POLICY"] == "active"
+    assert dict(adapter.build_command(_SPEC, _BUILD, _FACTS).environment)["GOMP_SPINCOUNT"] == "1000"
+    assert dict(adapter.build_command(wanted, _BUILD, _FACTS).environment)["GOMP_SPINCOUNT"] == "9"
     assert dict(adapter.build_command(wanted, _BUILD, _FACTS).environment)["HOME"] == "/h"
 
 
