@@ -14,9 +14,13 @@ from core.api import RuntimeStatus
 from core.client import DaemonClient
 from core.config.load import Loaded, load_config, read_environment_file
 from core.config.write import edit_config
+from core.errors import ConflictError
 from core.paths import Layout
 from core.runtime import RuntimeState
+from core.tasks import Backoff
 from engines.registry import get_adapter
+
+_WRITE_TRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,23 @@ async def install_for(daemon: DaemonClient, request: Request) -> None:
         await together(work)
 
 
-def write_addition(place: Place, request: Request) -> Addition:
-    """Add the model to the config file, if it is not there. The plan is made from the file as it is now."""
+async def write_addition(place: Place, request: Request) -> Addition:
+    """Add the model to the config file, if it is not there. The plan is made from the file as it is now.
+
+    Another command that writes it at the same moment is waited for, a little.
+    """
+    backoff = Backoff(0.02, 0.5)
+    for _ in range(_WRITE_TRIES - 1):
+        try:
+            return _write_once(place, request)
+        except ConflictError as error:
+            if error.code != "locked":
+                raise
+        await asyncio.sleep(backoff.next_s())
+    return _write_once(place, request)
+
+
+def _write_once(place: Place, request: Request) -> Addition:
     addition = plan_addition(request, place.load().config)
     if addition.changes:
         edit_config(place.layout.config, place.variables, lambda document: apply_addition(document, addition))
@@ -60,7 +79,7 @@ async def add_model(daemon: DaemonClient, place: Place, request: Request) -> tup
     """
     plan_addition(request, place.load().config)  # a conflict is told before anything is downloaded
     await install_for(daemon, request)
-    addition = write_addition(place, request)
+    addition = await write_addition(place, request)
     await daemon.reload()
     return addition, await start(daemon, addition.runtime_id)
 

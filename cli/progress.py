@@ -93,7 +93,9 @@ class _Line:
     def finish(self, made: str) -> None:
         if self._bars is not None and self._bar is not None:
             self._bars.remove_task(self._bar)
-        if self._bars is not None or made != self._detail:  # without bars the last step has said it
+            # Through the bars' own console: it moves them out of the way.
+            self._bars.console.print(visible(f"{self._name}: {made}"), markup=False, soft_wrap=True)
+        elif made != self._detail:  # without bars the last step may have said it
             note(f"{self._name}: {made}")
 
 

@@ -65,7 +65,7 @@ async def _bring_up_once(place: Place, request: Request | None) -> Serving:
         if request is not None and plan_addition(request, place.load().config).changes:
             note(f"adding {request.model_id}")
             await install_for(daemon, request)
-            write_addition(place, request)
+            await write_addition(place, request)
             await daemon.reload()
         config = place.load().config
         running = await _start_wanted(daemon, config, request)

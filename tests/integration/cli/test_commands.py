@@ -1,11 +1,16 @@
 """Every command against the real daemon with the simulated engine: what it does, its JSON keys, its exit codes."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.integration.cli.test_up import SIM, ask, write_config
-from tests.integration.cli.upped import Up, run_cli
+from tests.integration.cli.upped import ROOT, Up, environment, run_cli
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +119,36 @@ def test_an_id_that_is_taken_is_a_conflict_before_anything_is_done(up: Up) -> No
 
     assert (refused.code, refused.error["code"]) == (5, "model_exists")
     assert (up.state / "config.yaml").read_text() == before
+
+
+def test_many_at_once_all_get_their_model(up: Up) -> None:
+    names = ["one", "two", "three", "two"]
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        done = list(
+            pool.map(
+                lambda name: run_cli("model", "add", name, "--engine", "sim", "--on-demand", "--json", state=up.state),
+                names,
+            )
+        )
+
+    assert [result.code for result in done] == [0, 0, 0, 0], [result.out for result in done]
+    listed = [model["id"] for model in run_cli("model", "list", "--json", state=up.state).json["models"]]
+    assert sorted(name for name in listed if name in names) == ["one", "three", "two"]
+
+
+def test_following_a_log_shows_new_lines_until_ctrl_c(up: Up) -> None:
+    argv = [sys.executable, "-m", "cli", "logs", "demo", "-f", "-n", "0", "--json", "--state", str(up.state)]
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as follower:
+        assert follower.stdout is not None
+        try:
+            run_cli("runtime-restart", "demo", state=up.state)  # the engine says goodbye, and hello
+            line = json.loads(follower.stdout.readline())
+            follower.send_signal(signal.SIGINT)
+
+            assert follower.wait(30) == 130
+        finally:
+            follower.kill()
+    assert line["runtime"] == "demo" and len(line["lines"]) == 1

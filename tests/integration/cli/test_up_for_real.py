@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from tests.integration.cli.upped import Up, free_port, processes_of
+from tests.integration.cli.upped import Up, free_port, processes_of, wait_until
 
 pytestmark = pytest.mark.engine
 
@@ -29,8 +29,12 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(state: Path) -> Iterator[Up]:
-    with Up(state, "--port", str(free_port())) as up:
-        yield up
+    """The first start that comes to its end; an earlier one was killed in the middle of a download."""
+    with Up(state, "--port", str(free_port()), wait=False) as killed:
+        wait_until("something is being fetched", lambda: "download" in killed.err, timeout_s=60)
+        killed.kill()
+        with Up(state, "--port", str(free_port())) as up:
+            yield up
 
 
 def client(up: Up) -> OpenAI:
