@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.hosts.harness import Host, Network, base_tree, cache_directory, cache_lock
+from tests.hosts.harness import Host, Network, base_tree, cached_layer
 
 ROOT = Path(__file__).resolve().parents[2]
 _BUILD_LIMIT_S = 900.0
@@ -41,14 +41,14 @@ def install(host: Host, package: Path | None = None) -> str:
 def installed_layer() -> Path:
     """What the installation changes on a disk, as a layer over the base tree."""
     digest = hashlib.sha256(built_package().read_bytes() + base_tree().name.encode()).hexdigest()[:12]
-    layer = cache_directory() / f"installed-{digest}"
-    with cache_lock("installed"):
-        if not layer.is_dir():
-            with Host("install") as host:
-                install(host)
-                host.shutdown()
-                host.keep_as_layer(layer)
-    return layer
+    return cached_layer("installed", digest, _make_installed_layer)
+
+
+def _make_installed_layer(layer: Path) -> None:
+    with Host("install") as host:
+        install(host)
+        host.shutdown()
+        host.keep_as_layer(layer)
 
 
 def installed_host(name: str, *, binds: Sequence[tuple[Path | str, str]] = (), net: Network | None = None) -> Host:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.harness import Host, cache_directory
+from tests.hosts.harness import Host, cached_layer
 from tests.hosts.node import MIRROR, PROGRAMS, Node
 from tests.hosts.package import install, installed_host, installed_layer, wait_active
 from tests.hosts.wheels import starter_wheels
@@ -26,15 +26,16 @@ _SCORE_LIMIT = 2.0
 @cache
 def served_layer() -> Path:
     """The installed package, with the starter model added by its commands: what the first test below proves."""
-    layer = cache_directory() / f"served-{installed_layer().name.removeprefix('installed-')}"
-    if not layer.is_dir():
-        with installed_host("node", binds=[(starter_wheels(), MIRROR)]) as host:
-            node = Node(host)
-            node.prepare()
-            node.add_starter()
-            host.shutdown()
-            host.keep_as_layer(layer)
-    return layer
+    return cached_layer("served", installed_layer().name.removeprefix("installed-"), _make_served_layer)
+
+
+def _make_served_layer(layer: Path) -> None:
+    with installed_host("node", binds=[(starter_wheels(), MIRROR)]) as host:
+        node = Node(host)
+        node.prepare()
+        node.add_starter()
+        host.shutdown()
+        host.keep_as_layer(layer)
 
 
 @contextmanager

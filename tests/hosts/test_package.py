@@ -100,6 +100,15 @@ def test_the_smoke_test_that_debian_runs_passes() -> None:
         assert done.code == 0, done.stdout + done.stderr
 
 
+def test_needrestart_is_told_to_leave_engines_alone() -> None:
+    with installed_host("a") as host:
+        told = "package main; our %nrconf; do '/etc/needrestart/conf.d/llmgw.conf'; die $@ if $@; "
+        asks = "for my $u (@ARGV) { print grep { $u =~ $_ } keys %{$nrconf{override_rc}}; print qq(;) }"
+        units = ("llmgw-engine-qwen.service", "llmgw-gate-x.service", "llmgw-daemon.service")
+        answers = host.run("perl", "-e", told + asks, *units).stdout.split(";")
+        assert [bool(answer) for answer in answers[:3]] == [True, True, False]
+
+
 def test_the_manual_and_the_completion_are_there() -> None:
     with installed_host("a") as host:
         pages = host.run("sh", "-c", "ls /usr/share/man/man*/llmgw*").stdout.split()

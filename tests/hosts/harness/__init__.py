@@ -9,6 +9,7 @@ leaves (cgroups, named network namespaces, a directory) is collected by the next
 """
 
 from tests.hosts.harness.boot import Completed, Host, HostCommandFailed, HostFailed
+from tests.hosts.harness.layers import cached_layer
 from tests.hosts.harness.net import Network
 from tests.hosts.harness.tree import base_tree, cache_directory, cache_lock
 
@@ -21,4 +22,5 @@ __all__ = [
     "base_tree",
     "cache_directory",
     "cache_lock",
+    "cached_layer",
 ]
