@@ -1,15 +1,24 @@
-"""The two ways in which an application can relay."""
+"""The two ways in which an application can relay, one on each of the event loops that there are."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
 from tests.integration.http.harness import DirectlyRelayingApp, RelayingApp, way
 
+_WAYS = {
+    "asgi on asyncio": (RelayingApp, None),
+    "direct on uvloop": (DirectlyRelayingApp, uvloop.EventLoopPolicy()),
+}
 
-@pytest.fixture(params=[RelayingApp, DirectlyRelayingApp], ids=["asgi", "direct"])
+
+@pytest.fixture(params=_WAYS.values(), ids=list(_WAYS))
 def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run a test with an application that waits for the relay, and with one that does not."""
-    way.app_type = request.param
+    way.app_type, policy = request.param
+    asyncio.set_event_loop_policy(policy)
     yield
+    asyncio.set_event_loop_policy(None)
     way.app_type = RelayingApp

@@ -44,6 +44,9 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(app: AsgiApp, limits: HttpLimits = DEFAULT_LIMITS) -> AsyncIterator[Served]:
     errors: list[BaseException] = []
+    unhandled: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: unhandled.append(f"{context}"))
     service = HttpService(app, limits=limits, on_error=lambda event, error: errors.append(error))
     server = await serve_tcp(service, "127.0.0.1", 0)
     try:
@@ -51,6 +54,8 @@ async def serving(app: AsgiApp, limits: HttpLimits = DEFAULT_LIMITS) -> AsyncIte
     finally:
         server.close()
         await service.drain(0)
+    # What a callback of the loop raises reaches nobody: it must never happen.
+    assert unhandled == []
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
