@@ -1,6 +1,7 @@
 """Files that must be either the old or the new content, whatever happens in between."""
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -89,9 +90,15 @@ def lock_file(path: Path) -> Iterator[None]:
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """Translate an OSError of the file system into our tree, with a hint that fits."""
-    hints = {28: "free space on that file system", 30: "the file system is read-only", 122: "the disk quota is used up"}
+    hints = {
+        errno.EACCES: "this user may not: use sudo, or another folder",
+        errno.EPERM: "this user may not: use sudo, or another folder",
+        errno.ENOSPC: "free space on that file system",
+        errno.EROFS: "the file system is read-only",
+        errno.EDQUOT: "the disk quota is used up",
+    }
     return StorageError(
         f"{path}: {error.strerror or error}",
         hint=hints.get(error.errno or 0, ""),
-        code="disk_full" if error.errno in (28, 122) else None,
+        code="disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None,
     )

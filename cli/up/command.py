@@ -35,8 +35,9 @@ def up(session: Session, port: int | None, source: str) -> None:
     The first time, it writes a config, installs an engine and a small model, and starts them; later it serves what
     the config says. It prints where to reach it once a first real answer came. Ctrl-C stops everything.
     """
-    session.state = session.state or os.environ.get("LLMGW_STATE") or str(default_state())
-    root = Path(session.state).absolute()
+    # One spelling of the path, whatever links lead there: leftovers are found by it.
+    root = Path(session.state or os.environ.get("LLMGW_STATE") or default_state()).resolve()
+    session.state = str(root)
     place = Place(session.layout, session.environment())
     make_folders(root, place.layout)
     request = _request(place, source)

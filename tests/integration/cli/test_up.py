@@ -124,6 +124,19 @@ def test_after_a_kill_of_up_itself_the_next_takes_over_with_the_engine_still_loa
             assert processes_of(state) == {}
 
 
+def test_the_next_up_takes_over_also_when_it_comes_by_another_path(state: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    with Up(state) as first:
+        engine = engine_pids(state)
+        first.kill()
+
+        with Up(link) as second:
+            assert engine_pids(state) == engine
+            assert second.stop() == 0
+            assert processes_of(state) == {}
+
+
 def test_what_an_operator_stopped_stays_stopped_across_a_new_up(state: Path) -> None:
     with Up(state) as up:
         assert run_cli("runtime-stop", "demo", state=state).code == 0
