@@ -40,6 +40,12 @@ class Intents:
         self.requested.pop(runtime_id, None)
         self.evicted[runtime_id] = reason
 
+    def serve(self, on: bool) -> None:
+        """Free the node, and forget what was asked for; or let it serve again what the config pins."""
+        self.serving = on
+        if not on:
+            self.requested.clear()
+
     def settle(self, runtime_ids: Iterable[str]) -> None:
         """These have stopped: nothing keeps them from being wanted again."""
         for runtime_id in runtime_ids:
@@ -66,8 +72,7 @@ def _wanted(config: Config, intents: Intents, runtime_id: str) -> Wanted:
     if not intents.serving:
         return Wanted(run=False, reason="serving is stopped")
     if runtime_id in intents.held:
-        # Only a runtime that would come back by itself needs the record that it must not.
-        return Wanted(run=False, hold=runtime.keep_warm, reason="stopped by an operator")
+        return Wanted(run=False, hold=True, reason="stopped by an operator")
     if runtime_id in intents.evicted:
         return Wanted(run=False, reason=intents.evicted[runtime_id])
     if runtime_id in intents.requested:

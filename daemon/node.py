@@ -16,7 +16,7 @@ from core.activity import ActivityReport
 from core.api import ReloadResult, RouteTable
 from core.config.load import Loaded
 from core.config.schema import Config
-from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError
+from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError, UnavailableError
 from core.http.client import HttpClient
 from core.log import get_logger
 from core.runtime import RuntimeState
@@ -41,6 +41,10 @@ _ADOPT_AT_ONCE = 16
 _RETRY_S = 2.0
 
 
+REQUEST = "request"
+"""The reason of a start that a client's request asked for, through the gateway."""
+
+
 class RuntimeUnknown(NotFoundError):
     """No runtime of that id in the config."""
 
@@ -51,6 +55,18 @@ class RuntimeDisabled(ConflictError):
     """The config says `enabled: false`."""
 
     code = "runtime_disabled"
+
+
+class RuntimeHeld(ConflictError):
+    """An operator stopped the runtime, so a client's request does not start it."""
+
+    code = "runtime_held"
+
+
+class ServingStopped(UnavailableError):
+    """An operator freed the whole node."""
+
+    code = "system_stopped"
 
 
 class RuntimeStartFailed(DependencyError):
@@ -217,9 +233,10 @@ class Node:
         config = self.config_use.loaded.config
         for runtime_id in config.runtimes:
             self._controller(runtime_id)
-        await self._applier.apply(
-            reconcile(wanted_of(config, self._intents), self._seen()), self.controllers, self.preparer
-        )
+        self._intents.settle(c.runtime_id for c in self.controllers.values() if c.state in _AT_REST)
+        actions = reconcile(wanted_of(config, self._intents), self._seen())
+        actions = self.admitter.admit(actions, self.controllers, self.preparer, self._intents)
+        await self._applier.apply(actions, self.controllers, self.preparer)
         for runtime_id, controller in list(self.controllers.items()):
             gone = runtime_id not in config.runtimes and controller.record is None and is_settled(controller)
             if gone:
@@ -242,6 +259,12 @@ class Node:
         controller = self.controller(runtime_id)
         if not self.config_use.loaded.config.runtimes[runtime_id].enabled:
             raise RuntimeDisabled(f"runtime {runtime_id} is disabled", hint=f"set runtimes.{runtime_id}.enabled")
+        if runtime_id in self._intents.held and reason == REQUEST:
+            raise RuntimeHeld(
+                f"runtime {runtime_id} was stopped by an operator", hint=f"llmgw runtime-start {runtime_id}"
+            )
+        if not self._intents.serving:
+            raise ServingStopped("this node does not serve now", hint="llmgw start")
         if controller.state in _AT_REST:
             controller.restart_requested = controller.state is RuntimeState.FAILED
             controller.error = None
@@ -329,7 +352,7 @@ class Node:
 
     def set_serving(self, on: bool) -> list[str]:
         """Serve again, or free every engine without touching the config. Returns what is being stopped."""
-        self._intents.serving = on
+        self._intents.serve(on)
         self._wake.set()
         return [] if on else [i for i, c in self.controllers.items() if c.state not in _AT_REST]
 
@@ -378,7 +401,14 @@ class Node:
                 continue
             adapter = get_adapter(runtimes[runtime_id].engine)
             key_file = str(self.preparer.key_path(runtime_id)) if adapter.demands_key else ""
-            views[runtime_id] = RuntimeView(controller.state, controller.reason, controller.port, key_file, adapter)
+            views[runtime_id] = RuntimeView(
+                controller.state,
+                controller.reason,
+                controller.port,
+                key_file,
+                adapter,
+                runtime_id in self._intents.held,
+            )
         return views
 
     # Small things

@@ -19,6 +19,8 @@ class RuntimeView:
     port: int
     key_file: str
     adapter: EngineAdapter
+    hold: bool = False
+    """An operator stopped it."""
 
 
 def build_route_table(
@@ -56,6 +58,7 @@ def _model(config: Config, model: Model, aliases: list[str], view: RuntimeView, 
         ready=view.state is RuntimeState.RUNNING and view.port > 0,
         state=view.state.value,
         reason=view.reason,
+        hold=view.hold,
         key_file=view.key_file,
         upstream_model=model.upstream_model,
         routes=sorted(view.adapter.routes),

@@ -134,6 +134,7 @@ class RuntimeController:
         self.error = error
         self.restart_requested = False
         self._move(RuntimeState.STOPPED, error.message)
+        self._wake_waiters()  # also when it was stopped before: somebody may wait for this very answer
 
     @property
     def queued_s(self) -> float:
@@ -322,11 +323,14 @@ class RuntimeController:
         self._announce()
 
     def _announce(self) -> None:
+        self._wake_waiters()
+        self._shared.changed()
+
+    def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._shared.changed()
 
     async def _read_log(self) -> list[str]:
         try:

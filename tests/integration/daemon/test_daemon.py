@@ -94,6 +94,15 @@ async def test_a_killed_supervisor_is_no_matter_to_the_engine(tmp_path: Path) ->
         assert len(stack.engine_pids()) == 1
 
 
+async def test_a_clients_request_does_not_undo_an_operators_stop(tmp_path: Path) -> None:
+    async with running(tmp_path, ON_DEMAND) as stack:
+        await stack.client.start_runtime("sim", reason="request")
+        await stack.client.stop_runtime("sim")
+        with pytest.raises(ConflictError, match="stopped by an operator"):
+            await stack.client.start_runtime("sim", reason="request")
+        assert (await stack.client.start_runtime("sim")).state == "running"
+
+
 async def test_an_operators_stop_outlives_the_daemon(tmp_path: Path) -> None:
     async with running(tmp_path, SIM) as stack:
         await stack.until_runtime("sim", "running")

@@ -108,7 +108,7 @@ def wanted(runtime: str, intents: Intents) -> tuple[bool, bool]:
         ("keepWarm: false", [], (False, False)),
         ("keepWarm: false", ["request"], (True, False)),
         ("keepWarm: true", ["hold"], (False, True)),
-        ("keepWarm: false", ["request", "hold"], (False, False)),
+        ("keepWarm: false", ["request", "hold"], (False, True)),
         ("keepWarm: true", ["hold", "request"], (True, False)),
         ("keepWarm: true, enabled: false", ["request"], (False, False)),
     ],
