@@ -15,6 +15,7 @@ from typing import Protocol
 from core.http.limits import DEFAULT_POOL_LIMITS, PoolLimits
 from core.http.repeat import RememberedResponse
 from core.http.sweep import Sweeper
+from core.http.tcp import configure_upstream
 from core.http.upstream import UpstreamConnection
 
 Connected = Callable[[UpstreamConnection | None, str], None]
@@ -116,9 +117,7 @@ class Target:
         family, address = await self._resolve(loop)
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
-            # Before connecting: the window scale is settled by the handshake.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            configure_upstream(sock, self._limits.receive_buffer_bytes)
             await loop.sock_connect(sock, address)
             head_bytes = self._limits.head_bytes
             _, connection = await loop.create_connection(lambda: UpstreamConnection(self, head_bytes), sock=sock)

@@ -21,6 +21,7 @@ from core.http.refusal import BODY_TOO_LARGE, HEAD_TIMED_OUT, HEAD_TOO_LARGE, MA
 from core.http.repeat import RememberedRequest, remember_request
 from core.http.request import read_head, split_target, without_upgrade
 from core.http.stream import ClientStream
+from core.http.tcp import has_left
 
 _NEVER = float("inf")
 _LINGER_RESET = struct.pack("ii", 1, 0)
@@ -56,9 +57,8 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
-        "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_remembered", "_service",
-        "_split", "_target",
-        "_version", "client", "is_paused", "peer", "server", "transport",
+        "_is_deaf", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_remembered",
+        "_service", "_split", "_target", "_version", "client", "is_paused", "peer", "server", "transport",
     )  # fmt: skip
 
     def __init__(self, service: Service) -> None:
@@ -83,6 +83,7 @@ class ServerConnection(asyncio.Protocol):
         self._owes_continue = False
         self._remembered: RememberedRequest | None = None
         self._misses = 0
+        self._is_deaf = False
         self.is_paused = False
         self.transport: asyncio.Transport | None = None
         self.peer: Peer | None = None
@@ -283,6 +284,8 @@ class ServerConnection(asyncio.Protocol):
             self._held = bytearray()
         self._held += data
         if len(self._held) > self._limits.pipeline_bytes and self.transport is not None:
+            # Nobody tells us now when the client leaves: the sweep asks.
+            self._is_deaf = True
             self.transport.pause_reading()
 
     def dispatch(self, stream: ClientStream) -> None:
@@ -316,7 +319,8 @@ class ServerConnection(asyncio.Protocol):
             transport.write(_CONTINUE)
         if self._held is not None:
             held, self._held = bytes(self._held), None
-            if len(held) > self._limits.pipeline_bytes:
+            if self._is_deaf:
+                self._is_deaf = False
                 transport.resume_reading()
             self._feed(held)
         elif self._service.is_draining and not self._head_size:
@@ -365,7 +369,12 @@ class ServerConnection(asyncio.Protocol):
 
     def check_deadline(self, now: float) -> None:
         """Called by the service's sweep."""
-        if now < self._deadline or self.transport is None:
+        if self.transport is None:
+            return
+        if self._is_deaf and has_left(self.transport.get_extra_info("socket")):
+            self.transport.abort()
+            return
+        if now < self._deadline:
             return
         waits_for_request = self._active is None and (self._head_size or self._in_body)
         if waits_for_request and not self._closing and not self.is_paused:
@@ -386,4 +395,3 @@ class ServerConnection(asyncio.Protocol):
         peername, sockname = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.client = (peername[0], peername[1]) if peername else None
         self.server = (sockname[0], sockname[1]) if sockname else None
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

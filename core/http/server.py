@@ -26,6 +26,7 @@ from core.http.limits import DEFAULT_LIMITS, HttpLimits
 from core.http.protocol import ServerConnection
 from core.http.stream import ClientStream
 from core.http.sweep import Sweeper
+from core.http.tcp import configure_listener
 
 OnError = Callable[[str, BaseException], None]
 """Hears of an error that no handler of the application took: an event's name and the error."""
@@ -165,7 +166,13 @@ class HttpService:
 async def serve_tcp(service: HttpService, host: str, port: int, *, backlog: int = _BACKLOG) -> asyncio.Server:
     """Listen on an address; port 0 lets the kernel choose (`server.sockets[0].getsockname()`)."""
     loop = asyncio.get_running_loop()
-    return await loop.create_server(service.protocol_factory, host, port, backlog=backlog, reuse_address=True)
+    server = await loop.create_server(
+        service.protocol_factory, host, port, backlog=backlog, reuse_address=True, start_serving=False
+    )
+    for sock in server.sockets:
+        configure_listener(sock)
+    await server.start_serving()
+    return server
 
 
 async def serve_unix(

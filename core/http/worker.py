@@ -19,6 +19,7 @@ from gunicorn.workers.base import Worker
 from core.errors import LlmgwError
 from core.http.malloc import keep_freed_memory
 from core.http.server import HttpService
+from core.http.tcp import configure_listener
 from core.notify import Notifier
 
 NOTIFY_VARIABLE = "LLMGW_NOTIFY_SOCKET"
@@ -96,6 +97,7 @@ class GatewayWorker(Worker):
     async def _listen(self, service: HttpService, sock: socket.socket) -> asyncio.AbstractServer:
         # The loop calls listen() again, with a backlog of 100 unless it is told otherwise.
         backlog = self.cfg.backlog
+        configure_listener(sock)
         if sock.family == socket.AF_UNIX:
             return await self._loop.create_unix_server(service.protocol_factory, sock=sock, backlog=backlog)
         return await self._loop.create_server(service.protocol_factory, sock=sock, backlog=backlog)

@@ -101,6 +101,18 @@ async def test_the_upstream_is_closed_when_a_pipelining_client_leaves() -> None:
         assert len(relay.plans) == 1
 
 
+async def test_the_upstream_is_closed_when_a_client_that_had_sent_too_much_leaves() -> None:
+    """Its connection is not being read any more, so its leaving is no event."""
+    async with _asking(b"") as (up, relay, client):
+        sending = asyncio.ensure_future(client.send(post("/v1/x", b"x" * 50_000) * 400))
+        await asyncio.sleep(0.1)
+        client.reset()
+        async with asyncio.timeout(2 * DEFAULT_LIMITS.sweep_s):
+            await up.conversations[0].closed.wait()
+            assert (await relay.outcome()).ended is Ended.CLIENT_GONE
+        await asyncio.gather(sending, return_exceptions=True)
+
+
 async def test_the_upstream_is_closed_when_a_client_that_does_not_read_leaves() -> None:
     async def script(conversation: Conversation) -> None:
         await conversation.request()
