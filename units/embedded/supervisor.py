@@ -13,10 +13,11 @@ from core.tasks import Backoff, supervise
 from units.backend import ActiveState, UnitJobFailed, UnitStatus
 from units.embedded import order
 from units.embedded.catalog import Catalog
+from units.embedded.jobs import JobResult
 from units.embedded.memory import BIRTH_SUFFIX, STATE_SUFFIX
 from units.embedded.parse import EmbeddedUnit
 from units.embedded.site import Site
-from units.embedded.unit import AUTO_RESTART, JobResult, Unit
+from units.embedded.unit import AUTO_RESTART, Unit
 
 _UP = (ActiveState.ACTIVE, ActiveState.ACTIVATING)
 _SHORTEST_PAUSE_S = 0.1
@@ -105,7 +106,7 @@ class Supervisor:
         if self._is_closing:
             raise UnitJobFailed(f"{name} was not started: the supervisor is shutting down", code="shutting_down")
         unit = self._find(name)
-        if unit is None:
+        if unit is None or not unit.is_loaded:
             raise UnitJobFailed(f"there is no unit {name} in {self._site.units}", code="unit_not_found")
         names = order.pulled_in(name, self._specs())
         tasks = [self._queue_start(each) for each in names]
@@ -177,7 +178,7 @@ class Supervisor:
     def _withdraw_start(self, name: str) -> None:
         """Forget a start that was ordered before; at once, so that one that is ordered after this is another one."""
         starting = self._starting.pop(name, None)
-        if starting is not None and self._units[name].start_job is None:
+        if starting is not None and self._units[name].jobs.start is None:
             starting.cancel()  # it still waits for its turn
 
     async def _stop_one(self, name: str) -> None:

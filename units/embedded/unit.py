@@ -5,14 +5,13 @@ ends or forgets a life. So requests may come at any moment and in any number: eq
 Every change of state is remembered on disk before it is announced (`memory.py`).
 """
 
-import asyncio
 import signal
 import time
 from collections.abc import Callable
-from enum import StrEnum
 
 from core.files import StorageError
 from units.backend import ActiveState, UnitStatus
+from units.embedded.jobs import Job, JobResult, Jobs, ended_job
 from units.embedded.life import Life
 from units.embedded.memory import UnitMemory, read_birth, read_memory, write_record
 from units.embedded.news import Deadline, News
@@ -27,18 +26,6 @@ _INACTIVE = ActiveState.INACTIVE
 _FAILED = ActiveState.FAILED
 
 
-class JobResult(StrEnum):
-    """systemd's words for how a job ended."""
-
-    DONE = "done"
-    FAILED = "failed"
-    CANCELED = "canceled"
-    DEPENDENCY = "dependency"
-
-
-Job = asyncio.Future[JobResult]
-
-
 class Unit:
     """`run` is owned by the supervisor's task group; everything else may be called from any task of its loop."""
 
@@ -51,8 +38,7 @@ class Unit:
         self.active_state = ActiveState.INACTIVE
         self.sub_state = "dead"
         self.is_wanted = False
-        self.start_job: Job | None = None
-        self.stop_job: Job | None = None
+        self.jobs = Jobs()
         self._result = Result.SUCCESS
         self._site = site
         self._on_change = on_change
@@ -108,32 +94,30 @@ class Unit:
     def order_start(self) -> Job:
         """Want it up. The job ends at the first success or failure, as systemd's does."""
         if self.active_state is ActiveState.ACTIVE and not self._stop_asked:
-            return _ended_job(JobResult.DONE)
+            return ended_job(JobResult.DONE)
         if self.active_state in (_INACTIVE, _FAILED):
             self._restarts = 0
         self.is_wanted = True
-        self.start_job = self.start_job or _open_job()
         self._news.poke()
-        return self.start_job
+        return self.jobs.open_start()
 
     def order_stop(self) -> Job:
         """Want it down, with nothing left."""
-        self._end_start_job(JobResult.CANCELED)
+        self.jobs.end_start(JobResult.CANCELED)
         if self._life is None and self.active_state in (_INACTIVE, _FAILED):
             self.is_wanted = False
-            return _ended_job(JobResult.DONE)
+            return ended_job(JobResult.DONE)
         self.is_wanted = False
         self._stop_asked = True
-        self.stop_job = self.stop_job or _open_job()
         self._news.poke()
-        return self.stop_job
+        return self.jobs.open_stop()
 
     def refuse_start(self, result: JobResult, reason: str) -> None:
         """A start that never began: something that it needs is not there."""
-        if self._life is None:
+        if self._life is None and self.active_state in (_INACTIVE, _FAILED):
             self.is_wanted = False
-            self._status_text = reason
-        self._end_start_job(result)
+        self._status_text = reason
+        self.jobs.end_start(result)
 
     def reset_failed(self) -> None:
         """Forget a failure and the count of starts."""
@@ -329,7 +313,7 @@ class Unit:
             self._stop_asked = False
             self._rest()
         elif self.is_wanted and is_restarted(self.spec.restart, self._result):
-            self._end_start_job(JobResult.FAILED)
+            self.jobs.end_start(JobResult.FAILED)
             await self._wait_to_restart()
         else:
             self.is_wanted = False
@@ -363,23 +347,16 @@ class Unit:
         self._end_jobs()
 
     def _end_jobs(self) -> None:
-        if self.stop_job is not None:
-            self.stop_job.set_result(JobResult.DONE)
-            self.stop_job = None
+        self.jobs.end_stop()
         if not self.is_wanted:
-            self._end_start_job(JobResult.FAILED)
-
-    def _end_start_job(self, result: JobResult) -> None:
-        if self.start_job is not None:
-            self.start_job.set_result(result)
-            self.start_job = None
+            self.jobs.end_start(JobResult.FAILED)
 
     def _set(self, active_state: ActiveState, sub_state: str) -> None:
         """The one place where a state changes: remembered first, then told."""
         self.active_state, self.sub_state = active_state, sub_state
         self._remember()
         if active_state is ActiveState.ACTIVE:
-            self._end_start_job(JobResult.DONE)
+            self.jobs.end_start(JobResult.DONE)
         self._on_change(self)
 
     def _remember(self) -> None:
@@ -408,13 +385,3 @@ class Unit:
         """Its file is gone and it is at rest: take its records away."""
         self._site.memory(self.name).unlink(missing_ok=True)
         self._site.birth(self.name).unlink(missing_ok=True)
-
-
-def _open_job() -> Job:
-    return asyncio.get_running_loop().create_future()
-
-
-def _ended_job(result: JobResult) -> Job:
-    job = _open_job()
-    job.set_result(result)
-    return job

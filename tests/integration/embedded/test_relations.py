@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tests.integration.embedded.house import House, house, recorded
-from units.backend import ActiveState, UnitJobFailed, UnitStatus
+from units.backend import ActiveState, UnitFileChange, UnitJobFailed, UnitStatus
+from units.embedded.procfs import read_start_ticks
 
 
 async def engine_with_gate(here: House, *options: str) -> tuple[str, str]:
@@ -90,6 +91,30 @@ async def test_what_needs_a_unit_that_is_missing_or_does_not_come_up_is_not_star
             with pytest.raises(UnitJobFailed, match=needed):
                 await here.backend.start(name)
             assert not await here.backend.read_pids(name)
+
+
+async def test_a_refused_start_does_not_end_the_wait_for_a_restart() -> None:
+    async with house() as here:
+        name = await here.install("/bin/false", "Restart=always", "RestartSec=500ms", unit=("StartLimitBurst=3",))
+        await here.backend.start(name)
+        await here.until_status(name, lambda status: status.sub_state == "auto-restart")
+        await here.write(name, "/bin/false", "Restart=always", unit=("Requires=llmgw-engine-missing.service",))
+        with pytest.raises(UnitJobFailed, match="missing"):
+            await here.backend.start(name)
+        await here.until_status(name, lambda status: status.restarts >= 2)
+
+
+async def test_a_restart_of_a_unit_whose_file_is_gone_stops_it_and_says_so() -> None:
+    async with house() as here:
+        name = await here.install("/bin/sleep 1000", "Restart=always")
+        await here.backend.start(name)
+        pid = (await here.backend.read_status(name)).main_pid
+        await here.backend.apply_files([UnitFileChange(name, None)])
+        with pytest.raises(UnitJobFailed, match="no unit"):
+            await here.backend.restart(name)
+        assert read_start_ticks(pid) is None
+        assert not (await here.backend.read_status(name)).loaded
+        assert not list(here.layout.supervisor_state.glob(f"{name}*"))
 
 
 async def test_a_device_or_a_target_is_no_obstacle() -> None:
