@@ -100,7 +100,7 @@ class EventLogger:
 
     def info_lines(self, lines: Sequence[str]) -> None:
         """Whole lines that the caller has formatted (and quoted), in one write: for what is logged per request."""
-        if Level.INFO <= _sink.level:
+        if _sink.level >= Level.INFO:
             _sink.write(Level.INFO, *lines)
 
     def _emit(self, level: Level, event: str, facts: dict[str, object]) -> None:

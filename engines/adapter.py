@@ -112,7 +112,6 @@ class EngineAdapter(Protocol):
     overhead_mib: int | None
     """Host memory beside the weights, before anything was measured; None: it cannot be guessed."""
 
-
     def check_spec(self, spec: EngineSpec) -> list[str]:
         """Everything wrong with the spec, as sentences; empty when it can be started."""
         ...

@@ -75,9 +75,9 @@ def parsed(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """(module, whether it stands at the top of the file)."""
+    """(module, whether it stands at the top of the file; `if TYPE_CHECKING:` there counts as the top)."""
     tree = parsed(path)
-    top = {id(node) for node in tree.body}
+    top = {id(node) for outer in tree.body for node in (outer.body if isinstance(outer, ast.If) else [outer])}
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
