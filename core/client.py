@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from core.admission import PlanReply, ServingReply, ServingRequest
 from core.api import (
     ErrorReply,
     NodeState,
@@ -80,6 +81,18 @@ class DaemonClient:
 
     async def clear_hardware(self, card: str) -> ClearResult:
         return await self._call("POST", "/v1/hardware/clear", ClearResult, msgspec.json.encode(ClearRequest(card=card)))
+
+    async def plan_runtime(self, runtime_id: str) -> PlanReply:
+        """What loading it would take; nothing is changed."""
+        return await self._call("GET", f"/v1/runtimes/{quote(runtime_id, safe='')}/plan", PlanReply)
+
+    async def admit_runtime(self, runtime_id: str) -> PlanReply:
+        """The plan, carried out when it is allowed."""
+        return await self._call("POST", f"/v1/runtimes/{quote(runtime_id, safe='')}/admit", PlanReply)
+
+    async def set_serving(self, on: bool) -> ServingReply:
+        """Whether the node serves at all."""
+        return await self._call("POST", "/v1/serving", ServingReply, msgspec.json.encode(ServingRequest(on=on)))
 
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)
