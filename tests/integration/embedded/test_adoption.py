@@ -127,8 +127,9 @@ async def test_eight_restarts_of_the_supervisor_cost_nothing() -> None:
         assert len(list(here.layout.supervisor_state.iterdir())) == 2 * len(names) + 3
 
 
-async def test_an_ordered_stop_is_finished_by_the_next_supervisor() -> None:
-    async with house() as here:
+@pytest.mark.parametrize("arguments", METHODS)
+async def test_an_ordered_stop_is_finished_by_the_next_supervisor(arguments: tuple[str, ...]) -> None:
+    async with house(*arguments) as here:
         path = here.pids_file()
         name = await here.install(here.misbehave(path, "--ignore-term"), "TimeoutStopSec=2", "Restart=always")
         await here.backend.start(name)
