@@ -28,8 +28,10 @@ PACKAGES = (
     "python3-gi",
     "python3-pydbus",
     "python3-nftables",
-    "python3-pyudev",
+    "umockdev",
+    "gir1.2-umockdev-1.0",
     "libgomp1",
+    "libudev1",
     "bash-completion",
 )
 """What our package depends on, and what a test needs to look around. Hosts have no network to fetch the rest."""
