@@ -18,9 +18,11 @@ from cli.init import init
 from cli.logs import logs
 from cli.model import model
 from cli.output import show_error
+from cli.plan import runtime_admit, runtime_plan
 from cli.reload import reload
 from cli.runtimes import runtime_restart, runtime_start, runtime_stop, runtimes
 from cli.service import service
+from cli.serving import start, stop
 from cli.session import shared_options
 from cli.status import status
 from cli.up import up
@@ -49,8 +51,8 @@ def llmgw() -> None:
 
 
 for _command in (
-    *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart),
-    *(logs, hardware, doctor, reload, config, service),
+    *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart, runtime_plan, runtime_admit),
+    *(logs, hardware, doctor, reload, config, stop, start, service),
 ):
     llmgw.add_command(_command)
 
