@@ -30,6 +30,7 @@ class Request:
     context_length: int | None = None
     keep_warm: bool | None = None
     port: int | None = None
+    memory_gb: float | None = None
     args: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
 
@@ -137,6 +138,7 @@ def _runtime_keys(request: Request, present: Runtime | None) -> dict[str, object
         "command": None if request.command is None else list(request.command),
         "args": None if request.args is None else list(request.args),
         "port": request.port,
+        "memoryGb": request.memory_gb,
         "contextLength": request.context_length,
         "keepWarm": request.keep_warm,
     }
@@ -147,6 +149,7 @@ def _runtime_keys(request: Request, present: Runtime | None) -> dict[str, object
         "command": base.command,
         "args": base.args,
         "port": base.port,
+        "memoryGb": base.memory_gb,
         "contextLength": base.context_length,
         "keepWarm": base.keep_warm,
     }

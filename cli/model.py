@@ -27,6 +27,7 @@ class Given(TypedDict):
     context: int | None
     keep_warm: bool | None
     port: int | None
+    memory: float | None
     args: tuple[str, ...]
     command: str | None
 
@@ -43,6 +44,7 @@ def model() -> None:
 @click.option("--context", type=click.IntRange(1), metavar="TOKENS", help="Context length. Default: the model's own.")
 @click.option("--keep-warm/--on-demand", default=None, help="Always running (default), or started when asked for.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The engine's port. Default: one of ports.backends.")
+@click.option("--memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="What it may take at most.")
 @click.option("--arg", "args", multiple=True, metavar="WORD", help="A further argument for the engine; repeatable.")
 @click.option("--command", metavar="LINE", help="The whole command, for --engine command; {port} is its port.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
@@ -75,6 +77,7 @@ def _wish(given: Given) -> Wish:
         context=given["context"],
         keep_warm=given["keep_warm"],
         port=given["port"],
+        memory_gb=given["memory"],
         args=given["args"] or None,
         command=command,
     )

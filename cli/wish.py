@@ -24,6 +24,7 @@ class Wish:
     context: int | None = None
     keep_warm: bool | None = None
     port: int | None = None
+    memory_gb: float | None = None
     args: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
 
@@ -42,6 +43,7 @@ def resolve(wish: Wish) -> Request:
         context_length=wish.context if wish.context is not None else (preset.context_length if preset else None),
         keep_warm=wish.keep_warm,
         port=wish.port,
+        memory_gb=wish.memory_gb,
         args=wish.args if wish.args is not None or preset is None else tuple(preset.args) or None,
         command=wish.command,
     )

@@ -105,7 +105,8 @@ def test_a_model_is_added_served_and_adding_it_again_changes_nothing(up: Up) -> 
 
 
 def test_a_model_whose_engine_fails_is_an_error_with_the_engines_words(up: Up) -> None:
-    failed = run_cli("model", "add", "bad", "--command", "/bin/sh -c 'echo broken by design; exit 4'", state=up.state)
+    command = ("--command", "/bin/sh -c 'echo broken by design; exit 4'", "--memory", "0.5")
+    failed = run_cli("model", "add", "bad", *command, state=up.state)
 
     assert failed.code == 10
     assert "broken by design" in failed.err and "llmgw logs bad" in failed.err

@@ -224,7 +224,7 @@ def test_without_an_index_the_first_up_says_so_and_leaves_nothing(tmp_path: Path
 def test_an_engine_that_does_not_start_ends_up_with_its_last_words(state: Path) -> None:
     write_config(
         state,
-        "models: [{id: m, runtime: m}]\nruntimes:\n  m:\n    engine: command\n    keepWarm: true\n"
+        "models: [{id: m, runtime: m}]\nruntimes:\n  m:\n    engine: command\n    keepWarm: true\n    memoryGb: 0.5\n"
         '    command: [/bin/sh, -c, "echo the cat ate it >&2; exit 3"]\n',
     )
 

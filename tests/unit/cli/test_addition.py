@@ -73,11 +73,15 @@ def test_the_same_request_twice_changes_nothing() -> None:
 
 
 def test_what_is_asked_again_with_another_setting_changes_only_that() -> None:
-    request = Request("qwen", "llamacpp", "/srv/qwen.gguf", context_length=8192)
+    request = Request("qwen", "llamacpp", "/srv/qwen.gguf", context_length=8192, memory_gb=6.5)
 
     addition = plan_addition(request, loaded(EXISTING).config)
 
-    assert (addition.runtime_id, dict(addition.model), dict(addition.runtime)) == ("big", {}, {"contextLength": 8192})
+    assert (addition.runtime_id, dict(addition.model), dict(addition.runtime)) == (
+        "big",
+        {},
+        {"memoryGb": 6.5, "contextLength": 8192},
+    )
 
 
 @pytest.mark.parametrize(
