@@ -25,6 +25,7 @@ from units.embedded.app import serve
 from units.embedded.cgroup import open_root
 from units.embedded.procfs import read_boot_id
 from units.embedded.quantities import Limit
+from units.embedded.shared import open_shared
 from units.embedded.site import Site, short_name
 from units.embedded.spawn import become_subreaper
 
@@ -39,9 +40,10 @@ def main() -> int:
     try:
         layout = Layout.under(options.state)
         with ExitStack() as held:
-            shared = _prepare_directories(layout)
+            _prepare_directories(layout)
             _lock(held, layout.supervisor_state / "lock")
             _prepare_process()
+            shared = held.enter_context(open_shared(layout.supervisor_state))
             site = _make_site(layout, shared, log, use_cgroups=not options.no_cgroups)
             asyncio.run(serve(site, Notifier.from_environment(os.environ)))
     except LlmgwError as error:
@@ -60,20 +62,10 @@ def _parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _prepare_directories(layout: Layout) -> Path:
-    """Make them; returns the one in which services find their sockets and secrets.
-
-    As root that is in /run: a service with a user of its own could not reach into a state below, say, /root, and
-    secrets do not belong on a disk.
-    """
+def _prepare_directories(layout: Layout) -> None:
     ensure_directory(layout.supervisor_state, mode=0o700)
     ensure_directory(layout.units, mode=0o755)
     ensure_directory(layout.logs, mode=0o750)
-    if os.geteuid() != 0 or not os.access("/run", os.W_OK):
-        return layout.supervisor_state
-    shared = Path("/run") / f"llmgw-{short_name(layout.supervisor_state)}"
-    ensure_directory(shared, mode=0o711)
-    return shared
 
 
 def _lock(held: ExitStack, path: Path) -> None:

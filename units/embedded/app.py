@@ -45,11 +45,10 @@ async def serve(site: Site, notifier: Notifier) -> None:
 
 
 def _leave_no_trace(site: Site) -> None:
-    """Take away our folders outside of the state, unless services that go on running still need them."""
-    for folder in (site.cgroups, site.shared if site.shared != site.state else None):
-        if folder is not None:
-            with contextlib.suppress(OSError):  # not empty: that is the answer
-                folder.rmdir()
+    """Take away the cgroup below which all units were, unless services that go on running are in there."""
+    if site.cgroups is not None:
+        with contextlib.suppress(OSError):  # not empty: that is the answer
+            site.cgroups.rmdir()
 
 
 def _end_on_signals(end: asyncio.Event) -> None:
