@@ -119,6 +119,11 @@ class Layout:
         return self.state / "gateway"
 
     @property
+    def firewall_wish(self) -> Path:
+        """What a node that may not change the firewall would have root install; untrusted, as far as root goes."""
+        return self.state / "firewall.json"
+
+    @property
     def supervisor_state(self) -> Path:
         """The embedded supervisor's records and control socket."""
         return self.runtime / "supervisor"

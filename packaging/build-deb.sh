@@ -28,7 +28,7 @@ fi
 
 rm -rf build/deb
 mkdir -p "$stage"
-cp -a README.md NEWS.md core units engines daemon gateway cli packaging debian docs "$stage/"
+cp -a README.md NEWS.md core units engines firewall daemon gateway cli packaging debian docs "$stage/"
 cp -a "$vendor" "$stage/vendor"
 find "$stage" -name __pycache__ -prune -exec rm -rf {} +
 # Debian's own Python, not one that a developer put in front of it.

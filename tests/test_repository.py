@@ -55,8 +55,8 @@ LIBRARIES: dict[str, set[str]] = {
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MEDIAN_FILE_LINES = 180
-DYNAMIC_IMPORT_ALLOWED = {"units/registry.py"}
-"""The registry of service managers loads by name, so that a machine without PyGObject needs none of it."""
+DYNAMIC_IMPORT_ALLOWED = {"units/registry.py", "firewall/kernel.py"}
+"""What binds to libraries that only Debian has is loaded by name: a machine without PyGObject or nftables serves, too."""
 
 
 @cache

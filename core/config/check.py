@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from core.config.problem import Problem
 from core.config.schema import Config
+from core.networks import parse_network
 
 _RUNTIME_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 
@@ -20,6 +21,7 @@ def check(config: Config) -> list[Problem]:
         *_check_runtimes(config),
         *_check_ports(config),
         *_check_fabrics(config),
+        *_check_firewall(config),
     ]
 
 
@@ -108,6 +110,15 @@ def _check_fabrics(config: Config) -> Iterable[Problem]:
             if adapter in owners:
                 yield Problem(f"hardware.fabrics.{fabric}", f"{adapter} is also in fabric {owners[adapter]}")
             owners.setdefault(adapter, fabric)
+
+
+def _check_firewall(config: Config) -> Iterable[Problem]:
+    for key, texts in (("networks", config.firewall.networks), ("clients", config.firewall.clients)):
+        for index, text in enumerate(texts):
+            try:
+                parse_network(text)
+            except ValueError as error:
+                yield Problem(f"firewall.{key}[{index}]", str(error))
 
 
 def _no_such(kind: str, name: str, known: Iterable[str]) -> str:

@@ -147,6 +147,16 @@ class Hardware(Section, frozen=True, kw_only=True):
     """Names of fabrics and the InfiniBand adapters on each."""
 
 
+class Firewall(Section, frozen=True, kw_only=True):
+    """Who reaches this machine's ports; one nftables table of ours."""
+
+    enabled: bool = True
+    networks: list[str] = []
+    """Addresses and networks that reach engines' ports; loopback always does."""
+    clients: list[str] = []
+    """Addresses and networks that reach the gateway's port; empty: all."""
+
+
 class Logging(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -165,4 +175,5 @@ class Config(Section, frozen=True, kw_only=True):
     ports: Ports = Ports()
     paths: Paths = Paths()
     hardware: Hardware = Hardware()
+    firewall: Firewall = Firewall()
     logging: Logging = Logging()

@@ -17,7 +17,7 @@ from core.paths import Layout
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGING = ROOT / "packaging"
 LOCKS = ("packaging/requirements.txt", "tests/requirements.txt")
-LATER = {"control", "tests", "firewall"}
+LATER = {"control", "tests"}
 """Folders that are no part of the installed tree, or not yet: those without a program or with nothing in them."""
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
