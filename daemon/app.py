@@ -4,6 +4,7 @@ Stopping the daemon never stops an engine: it closes its socket and goes. The ne
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from core.notify import Notifier
 from core.paths import Layout
 from daemon.activity import Activity
 from daemon.admitter import Admitter
+from daemon.config_watch import watch_config
 from daemon.examination import examine_node
 from daemon.hardware.memory import read_memory
 from daemon.hardware.sampler import Sampler
@@ -92,6 +94,7 @@ class App:
                 sampler = self._sampler = self._build_sampler(node)
                 parts.append(group.create_task(sampler.run()))
                 parts.append(group.create_task(self._feed_watchdog()))
+                parts.append(group.create_task(self._watch_config()))
                 await self._serve(node, sampler, http, stop)
                 for part in parts:
                     part.cancel()
@@ -200,11 +203,33 @@ class App:
 
     def _reload_on_signal(self) -> None:
         self._notifier.reloading()
-        try:
-            self._reload()
-        except (ConfigErrors, ConfigMissing):
-            pass  # told in the log and in `llmgw status`; the old config keeps serving
+        self._reload_quietly()
         self._notifier.ready()
+
+    def _reload_quietly(self) -> None:
+        """A refusal is told in the log and in `llmgw status`; the old config keeps serving."""
+        with contextlib.suppress(ConfigErrors, ConfigMissing):
+            self._reload()
+
+    async def _watch_config(self) -> None:
+        """Follow the files; where they cannot be watched, `llmgw reload` and SIGHUP still work."""
+        folder = self._layout.config.parent
+        names = {self._layout.config.name}
+        if self._layout.environment.parent == folder:
+            names.add(self._layout.environment.name)
+        try:
+            await watch_config(folder, names, self._reload_on_change)
+        except StorageError as error:
+            _log.warning("config_not_watched", error=error.message)
+
+    def _reload_on_change(self) -> None:
+        node = self._node
+        try:
+            is_old = node is not None and not node.config_use.error and self._read_config() == node.config_use.loaded
+        except (ConfigErrors, ConfigMissing):
+            is_old = False
+        if not is_old:
+            self._reload_quietly()
 
     async def _feed_watchdog(self) -> None:
         """Tell the service manager that the loop turns."""

@@ -202,6 +202,14 @@ async def test_a_reload_restarts_only_what_changed(tmp_path: Path) -> None:
         assert (await stack.until_runtime("a", "running")).pid == a.pid
 
 
+async def test_an_edited_file_is_read_by_itself(tmp_path: Path) -> None:
+    async with running(tmp_path, ON_DEMAND) as stack:
+        stack.write_config("runtimes: {sim: {engine: sim, keepWarm: true}, two: {engine: sim}}\n")
+        await stack.until_runtime("sim", "running")
+        stack.write_config("][")
+        await stack.until(lambda s: bool(s.config.error) and len(s.runtimes) == 2)
+
+
 async def test_a_runtime_taken_out_of_the_config_goes_with_its_unit(tmp_path: Path) -> None:
     async with running(tmp_path, SIM) as stack:
         await stack.until_runtime("sim", "running")
