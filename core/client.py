@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from core.activity import ActivityReport
 from core.admission import PlanReply, ServingReply, ServingRequest
 from core.api import (
     ErrorReply,
@@ -81,6 +82,10 @@ class DaemonClient:
 
     async def clear_hardware(self, card: str) -> ClearResult:
         return await self._call("POST", "/v1/hardware/clear", ClearResult, msgspec.json.encode(ClearRequest(card=card)))
+
+    async def report_activity(self, report: ActivityReport) -> ServingReply:
+        """Tell what one worker of the gateway has under way."""
+        return await self._call("POST", "/v1/activity", ServingReply, msgspec.json.encode(report), timeout_s=2.0)
 
     async def plan_runtime(self, runtime_id: str) -> PlanReply:
         """What loading it would take; nothing is changed."""

@@ -14,6 +14,7 @@ from core.clock import SystemClock
 from core.http.pool import UpstreamPool
 from core.log import configure, get_logger
 from core.paths import Layout
+from gateway.activity import Reporter
 from gateway.boundary import add_handlers
 from gateway.fastlane import FalconApp, FastLane
 from gateway.guard import Guard
@@ -40,12 +41,15 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     log = get_logger("gateway")
     daemon = DaemonClient(layout.daemon_socket)
     pool = UpstreamPool()
-    state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, log)
+    clock = SystemClock()
+    loads = Loads(clock)
+    state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, loads, log)
+    reporter = Reporter(daemon, state, loads, clock)
     waker = Waker(daemon)
     requests = RequestLog(log)
-    dispatcher = Dispatcher(Loads(SystemClock()), requests)
+    dispatcher = Dispatcher(loads, requests)
 
-    app: FalconApp = App(middleware=[Lifecycle(state, daemon, pool, waker, requests, log)])
+    app: FalconApp = App(middleware=[Lifecycle(state, reporter, daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
     app.resp_options.xml_error_serialization = False
     add_handlers(app, log)

@@ -10,6 +10,7 @@ from core.client import DaemonClient
 from core.http.pool import UpstreamPool
 from core.log import EventLogger
 from core.tasks import Backoff, supervise
+from gateway.activity import Reporter
 from gateway.request_log import RequestLog
 from gateway.state import RouteState
 from gateway.wake import Waker
@@ -19,11 +20,12 @@ FIRST_TABLE_S = 5.0
 
 
 class Lifecycle:
-    """Owner of the worker's long-lived task and of its connections."""
+    """Owner of the worker's long-lived tasks and of its connections."""
 
     def __init__(
         self,
         state: RouteState,
+        reporter: Reporter,
         daemon: DaemonClient,
         pool: UpstreamPool,
         waker: Waker,
@@ -31,24 +33,26 @@ class Lifecycle:
         log: EventLogger,
     ) -> None:
         self._state = state
+        self._reporter = reporter
         self._daemon = daemon
         self._pool = pool
         self._waker = waker
         self._requests = requests
         self._log = log
-        self._following: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def process_startup(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
         """Take no traffic before there are routes, from the daemon or from the disk."""
-        following = supervise("routes", self._state.run, self._log, Backoff(0.5, 10.0))
-        self._following = asyncio.get_running_loop().create_task(following, name="routes")
+        for name, run in (("routes", self._state.run), ("activity", self._reporter.run)):
+            living = supervise(name, run, self._log, Backoff(0.5, 10.0))
+            self._tasks.append(asyncio.get_running_loop().create_task(living, name=name))
         await self._state.prepare(FIRST_TABLE_S)
 
     async def process_shutdown(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
-        """Stop following, and close every connection."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        """Stop following and reporting, and close every connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._waker.close()
         await self._pool.close()
         await self._daemon.__aexit__()

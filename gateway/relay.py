@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.api import RouteTarget
-from core.http.plan import Attempt, RelayOutcome, RelayPlan
+from core.http.plan import Attempt, Progress, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.verdict import Ended
 from gateway.errors import ApiError, stream_error_event
@@ -39,7 +39,7 @@ class Dispatcher:
 class InferencePlan(RelayPlan):
     """One request's way over its targets."""
 
-    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_upstreams", "path", "record")
+    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_upstreams", "path", "progress", "record")
 
     error_event = _BROKEN_EVENT
 
@@ -58,6 +58,15 @@ class InferencePlan(RelayPlan):
         self._next = 0
         self._held: list[str] = []
         self.record = record
+        self.progress: Progress | None = None
+        """How the relay stands, while it does."""
+
+    @property
+    def is_streamed(self) -> bool:
+        return self.record.stream
+
+    def begun(self, progress: Progress) -> None:
+        self.progress = progress
 
     def next_target(self, failed: Attempt | None) -> Target | None:
         if failed is not None and failed.ended in _HOLD_AGAINST:
@@ -67,9 +76,10 @@ class InferencePlan(RelayPlan):
             return None
         self._next = number + 1
         target_id = self._candidates[number].id
-        self._dispatcher.loads.begin(target_id)
+        upstream = self._upstreams[target_id]
+        upstream.load.begin(self)
         self._held.append(target_id)
-        return self._upstreams[target_id].target
+        return upstream.target
 
     @property
     def current(self) -> RouteTarget:
@@ -89,8 +99,9 @@ class InferencePlan(RelayPlan):
     def ended(self, outcome: RelayOutcome) -> None:
         # A target that was named for a retry which the client did not wait for was never asked.
         for target_id in self._held:
-            self._dispatcher.loads.end(target_id)
+            self._upstreams[target_id].load.end(self)
         self._held.clear()
+        self.progress = None
         record = self.record
         record.ended = outcome.ended
         record.attempts = len(outcome.attempts)
@@ -103,7 +114,7 @@ class InferencePlan(RelayPlan):
     def _release(self, target_id: str) -> None:
         if target_id in self._held:
             self._held.remove(target_id)
-            self._dispatcher.loads.end(target_id)
+            self._upstreams[target_id].load.end(self)
 
 
 def explain_failure(outcome: RelayOutcome, model: str) -> ApiError:

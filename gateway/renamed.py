@@ -59,11 +59,21 @@ class RenamedAnswer:
         self._status: int | None = None
         self._is_over = False
         self._size = 0
+        self._is_held_back = False
         self._begun_s = monotonic()
         self._first_byte_s: float | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+    @property
+    def is_held_back(self) -> bool:
+        return self._is_held_back
+
     async def respond(self, req: Request, resp: Response, path: bytes) -> None:
         """Find a target that answers, and write the response. Raises: ApiError when none does."""
+        self._plan.begun(self)
         answer, target = await self._open(list(req.scope["headers"]), path)
         self._status = answer.status
         self._first_byte_s = monotonic() - self._begun_s
@@ -140,7 +150,9 @@ class RenamedAnswer:
                 ready = renamer.feed(data)
                 if ready:
                     self._size += len(ready)
+                    self._is_held_back = True
                     yield ready
+                    self._is_held_back = False
             rest = renamer.finish()
             if rest:
                 yield rest

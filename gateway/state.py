@@ -17,6 +17,7 @@ from core.http.pool import Target, UpstreamPool
 from core.log import EventLogger
 from core.secret import Secret
 from core.tasks import Backoff
+from gateway.loads import Loads, TargetLoad
 from gateway.snapshot import SnapshotFile
 from gateway.table import Lookup, build_lookup, is_newer, sorted_key_files
 from gateway.upstream_keys import read_keys
@@ -30,6 +31,7 @@ class Upstream:
     """A target as the relay needs it."""
 
     target: Target
+    load: TargetLoad
     header: bytes
     """The line that tells the client which target answered."""
 
@@ -51,12 +53,15 @@ def header_safe(text: str) -> bytes:
 class RouteState:
     """The current routes of this worker."""
 
-    def __init__(self, daemon: DaemonClient, snapshot: SnapshotFile, pool: UpstreamPool, log: EventLogger) -> None:
+    def __init__(
+        self, daemon: DaemonClient, snapshot: SnapshotFile, pool: UpstreamPool, loads: Loads, log: EventLogger
+    ) -> None:
         self.routes: Routes | None = None
         """None until the first table, from wherever it came."""
         self._daemon = daemon
         self._snapshot = snapshot
         self._pool = pool
+        self._loads = loads
         self._log = log
         self._attempted = asyncio.Event()
         self._changed = asyncio.Event()
@@ -131,6 +136,7 @@ class RouteState:
         }
         self.routes = Routes(build_lookup(table), upstreams)
         self._pool.retain({upstream.target for upstream in upstreams.values()})
+        self._loads.retain(upstreams.keys())
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._log.debug("routes_applied", version=table.version, epoch=table.epoch, models=len(table.models))
@@ -138,7 +144,7 @@ class RouteState:
     def _connect(self, target: RouteTarget, key: Secret | None) -> Upstream:
         """The pool's target for one of the table's: the same as before when nothing changed, with its connections."""
         pooled = self._pool.target(target.id, target.host, target.port, key.reveal() if key else "")
-        return Upstream(pooled, b"x-llmgw-target: %b\r\n" % header_safe(target.id))
+        return Upstream(pooled, self._loads.of(target), b"x-llmgw-target: %b\r\n" % header_safe(target.id))
 
     async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float) -> bool:
         """Wait until the routes satisfy `holds`; False when they do not within `timeout_s`."""

@@ -5,6 +5,8 @@ methods are called on the event loop and must not block. Structs, because a froz
 to make, and two are made for each request.
 """
 
+from typing import Protocol
+
 import msgspec
 
 from core.http.pool import Target
@@ -37,6 +39,18 @@ class RelayOutcome(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...]
 
 
+class Progress(Protocol):
+    """A look at a relay while it runs; costs the relay nothing."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the body, so far."""
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it is the client who is slow, and the upstream is paused for it."""
+
+
 class RelayPlan:
     """Base class of what an application wants from a relay. A slotted object costs least."""
 
@@ -49,6 +63,9 @@ class RelayPlan:
     first_byte_timeout_s: float | None = None
     """From the request's last byte to the head of the response; None: as long as it takes."""
     between_bytes_timeout_s: float | None = None
+
+    def begun(self, progress: Progress) -> None:
+        """Called once, before anything else."""
 
     def next_target(self, failed: Attempt | None) -> Target | None:
         """The target to ask, or None when there is no other. `failed` is the attempt before; None at first."""

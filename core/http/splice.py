@@ -85,6 +85,7 @@ class Relay:
         self._write = _nowhere
 
     def start(self) -> None:
+        self._plan.begun(self)
         target = self._plan.next_target(None)
         if target is None:
             self._end(Ended.NO_TARGET)
@@ -125,6 +126,16 @@ class Relay:
             self._seen = (size, now)
             return
         self._connection.abort(Ended.BETWEEN_BYTES_TIMEOUT if is_answered else Ended.FIRST_BYTE_TIMEOUT)
+
+    # core.http.plan.Progress
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+    @property
+    def is_held_back(self) -> bool:
+        return self._client.is_paused
 
     # towards the upstream
 

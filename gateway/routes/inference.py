@@ -174,7 +174,7 @@ class Inference:
         if len(ready) == 1:
             return ready
         loads = self._dispatcher.loads
-        return order_targets(ready, loads.in_flight, loads.cooling(), loads.turn(entry.model.id))
+        return order_targets(ready, loads.in_flight(), loads.cooling(), loads.turn(entry.model.id))
 
     def _refuse(self, resp: Response, record: RequestRecord, error: ApiError) -> None:
         record.status = error.http_status

@@ -11,11 +11,14 @@ Also a program of its own: `python -m tests.fakes.daemon_socket SOCKET < table.j
 import argparse
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
+from core.activity import ActivityReport
+from core.admission import ServingReply
 from core.api import ConfigStatus, ErrorBody, ErrorReply, NodeState, RouteTable, RuntimeStatus, StartRequest
 
 
@@ -50,6 +53,9 @@ class FakeDaemon:
         """What every start request is answered instead."""
         self.start_delay_s = 0.0
         self.started = asyncio.Event()
+        self.reports: dict[str, ActivityReport] = {}
+        """The last report of each worker."""
+        self._reported = asyncio.Condition()
         self._followers: set[asyncio.Queue[RouteTable]] = set()
         self._followed = asyncio.Condition()
         self._runner: web.AppRunner | None = None
@@ -66,6 +72,7 @@ class FakeDaemon:
         app.router.add_get("/v1/state", self._get_state)
         app.router.add_get("/v1/routes", self._get_routes)
         app.router.add_post("/v1/runtimes/{id}/start", self._post_start)
+        app.router.add_post("/v1/activity", self._post_activity)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.UnixSite(self._runner, str(self.socket)).start()
@@ -86,6 +93,18 @@ class FakeDaemon:
         """Return once that many connections follow the routes."""
         async with self._followed:
             await self._followed.wait_for(lambda: len(self._followers) >= count)
+
+    async def wait_reports(self, holds: Callable[[list[ActivityReport]], bool]) -> None:
+        """Return once the last reports of all workers satisfy `holds`."""
+        async with self._reported:
+            await self._reported.wait_for(lambda: holds(list(self.reports.values())))
+
+    async def _post_activity(self, request: web.Request) -> web.Response:
+        report = msgspec.json.decode(await request.read(), type=ActivityReport)
+        async with self._reported:
+            self.reports[report.source] = report
+            self._reported.notify_all()
+        return web.Response(body=msgspec.json.encode(ServingReply(serving=True)), content_type="application/json")
 
     async def _get_state(self, request: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(self.state), content_type="application/json")

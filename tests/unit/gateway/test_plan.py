@@ -14,20 +14,8 @@ from gateway.loads import COOLDOWN_S, Loads
 from gateway.relay import MAX_ATTEMPTS, Dispatcher, InferencePlan, explain_failure
 from gateway.request_log import RequestLog, RequestRecord
 from gateway.state import Upstream
+from tests.unit.gateway.hand_clock import HandClock
 from tests.unit.gateway.tables import target
-
-
-class HandClock:
-    """A clock that tests turn."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_s(self) -> float:
-        return self.now_s
 
 
 class Bench:
@@ -38,7 +26,9 @@ class Bench:
         self.loads = Loads(self.clock)
         self.candidates = tuple(target(f"t{number}") for number in range(count))
         pool = UpstreamPool()
-        upstreams = {t.id: Upstream(pool.target(t.id, t.host, t.port), b"x-t: 1\r\n") for t in self.candidates}
+        upstreams = {
+            t.id: Upstream(pool.target(t.id, t.host, t.port), self.loads.of(t), b"x-t: 1\r\n") for t in self.candidates
+        }
         self.record = RequestRecord("id", "/v1/x", 0.0)
         dispatcher = Dispatcher(self.loads, RequestLog(get_logger("test")))
         self.plan = InferencePlan(dispatcher, upstreams, self.candidates, self.record)
@@ -61,9 +51,9 @@ def named(found: Target | None) -> Target:
 def test_a_request_counts_from_its_dispatch_until_its_connection_is_let_go() -> None:
     bench = Bench(1)
     first = named(bench.plan.next_target(None))
-    assert bench.loads.in_flight == {"t0": 1}
+    assert bench.loads.in_flight() == {"t0": 1}
     bench.plan.attempt_ended(Attempt(first, Ended.COMPLETE, 200))
-    assert bench.loads.in_flight == {}
+    assert bench.loads.in_flight() == {}
 
 
 def test_a_retry_moves_the_count_and_ends_with_the_last_target() -> None:
@@ -71,7 +61,7 @@ def test_a_retry_moves_the_count_and_ends_with_the_last_target() -> None:
     failed = Attempt(named(bench.plan.next_target(None)), Ended.CONNECT_FAILED)
     bench.plan.attempt_ended(failed)
     assert named(bench.plan.next_target(failed)).name == "t1"
-    assert bench.loads.in_flight == {"t1": 1}
+    assert bench.loads.in_flight() == {"t1": 1}
     assert bench.plan.next_target(failed) is None
 
 
@@ -79,10 +69,10 @@ def test_a_target_that_was_named_and_never_asked_is_given_back_at_the_end() -> N
     bench = Bench(2)
     first = named(bench.plan.next_target(None))
     bench.plan.next_target(Attempt(first, Ended.BUSY, 503))
-    assert bench.loads.in_flight == {"t0": 1, "t1": 1}
+    assert bench.loads.in_flight() == {"t0": 1, "t1": 1}
     bench.plan.attempt_ended(Attempt(first, Ended.CLIENT_GONE))
     asyncio.run(end_in_loop(bench, Ended.CLIENT_GONE, first))
-    assert bench.loads.in_flight == {}
+    assert bench.loads.in_flight() == {}
 
 
 async def end_in_loop(bench: Bench, ended: Ended, at: Target) -> None:
@@ -150,7 +140,7 @@ def test_whatever_happens_no_count_stays_behind(steps: list[Ended], leaves_early
             bench.plan.attempt_ended(attempt)
             found = following
         bench.end(steps[-1], found)
-        assert bench.loads.in_flight == {}
+        assert bench.loads.in_flight() == {}
 
     asyncio.run(go())
 
