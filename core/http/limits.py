@@ -23,7 +23,7 @@ class HttpLimits:
     """Between two requests; longer than the 600 s for which big load balancers keep their own side open,
     so that it is always they who close and no request meets a closing connection."""
     stall_timeout_s: float = 60.0
-    """How long a client may leave a full write buffer unread."""
+    """How long a client may take not one byte of what waits for it."""
     linger_s: float = 5.0
     """After a refusal, how long what the client still sends is read and thrown away, so that our closing does
     not reset the connection before the refusal is read."""

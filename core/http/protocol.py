@@ -58,7 +58,8 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
         "_is_deaf", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_remembered",
-        "_service", "_split", "_target", "_version", "client", "is_paused", "peer", "server", "transport",
+        "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused", "peer", "server",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, service: Service) -> None:
@@ -81,6 +82,7 @@ class ServerConnection(asyncio.Protocol):
         self._body_size = 0
         self._in_body = False
         self._owes_continue = False
+        self._waiting_bytes = 0
         self._remembered: RememberedRequest | None = None
         self._misses = 0
         self._is_deaf = False
@@ -125,6 +127,7 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_paused = True
+        self._waiting_bytes = self.transport.get_write_buffer_size() if self.transport is not None else 0
         self._deadline = monotonic() + self._limits.stall_timeout_s
         if self._active is not None:
             self._active.pause()
@@ -312,8 +315,9 @@ class ServerConnection(asyncio.Protocol):
             self._listen(transport)
 
     def _listen(self, transport: asyncio.Transport) -> None:
-        begun = self._head_size or self._in_body
-        self._deadline = monotonic() + (self._limits.head_timeout_s if begun else self._limits.idle_timeout_s)
+        if not self.is_paused:  # else the answer is still waiting to be taken, and has its limit
+            begun = self._head_size or self._in_body
+            self._deadline = monotonic() + (self._limits.head_timeout_s if begun else self._limits.idle_timeout_s)
         if self._owes_continue:
             self._owes_continue = False
             transport.write(_CONTINUE)
@@ -376,11 +380,19 @@ class ServerConnection(asyncio.Protocol):
             return
         if now < self._deadline:
             return
+        if self.is_paused and self._takes_bytes(self.transport):
+            self._deadline = now + self._limits.stall_timeout_s
+            return
         waits_for_request = self._active is None and (self._head_size or self._in_body)
         if waits_for_request and not self._closing and not self.is_paused:
             self._refuse(HEAD_TIMED_OUT)
         else:
             self.transport.abort()
+
+    def _takes_bytes(self, transport: asyncio.Transport) -> bool:
+        """Whether less waits to be written than when this was asked last."""
+        before, self._waiting_bytes = self._waiting_bytes, transport.get_write_buffer_size()
+        return self._waiting_bytes < before
 
     @property
     def is_draining(self) -> bool:

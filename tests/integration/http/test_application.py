@@ -4,11 +4,13 @@ import asyncio
 import os
 import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from core.http.asgi import PEER_EXTENSION, ClientDisconnectedError, Peer, Receive, Scope, Send
+from core.http.limits import DEFAULT_LIMITS
 from core.http.server import HttpService, serve_unix
 from tests.integration.http.harness import GET, RawClient, connected, echo, post, serving
 
@@ -80,6 +82,25 @@ async def test_a_slow_reader_holds_the_application_back() -> None:
         assert sent < 12_000_000
         answer = await client.answer()
         assert (len(answer.body), answer.complete) == (40_000_000, True)
+
+
+async def test_a_client_that_reads_slowly_and_steadily_is_waited_for() -> None:
+    """One large write takes longer than the limit, which is about standing still."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(dict(_START))
+        await send({"type": "http.response.body", "body": b"x" * 20_000_000})
+
+    limits = replace(DEFAULT_LIMITS, stall_timeout_s=0.2, sweep_s=0.05)
+    async with serving(app, limits) as served, connected(served.port, receive_buffer=4096) as client:
+        await client.send(GET)
+        read = 0
+        while read < 20_000_000:
+            piece = await client.reader.read(400_000)
+            assert piece
+            read += len(piece)
+            await asyncio.sleep(0.01)
 
 
 BROKEN = ["before the head", "after the head", "inside the body", "without an answer", "half an answer"]
