@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from core.hardware import Card
+
 
 class Health(StrEnum):
     """What one health answer means."""
@@ -17,6 +19,15 @@ class Health(StrEnum):
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
+
+
+class Lora(StrEnum):
+    """When an engine can take LoRA adapters."""
+
+    NEVER = "never"
+    AT_START = "at-start"
+    AT_RUN_TIME = "at-run-time"
+    """At its start too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,8 @@ class Build:
     version: str
     executable: Path
     environment: tuple[tuple[str, str], ...] = ()
+    takes_uuids: bool = True
+    """Whether it reads uuids in `CUDA_VISIBLE_DEVICES`; some builds read whole numbers only (engine-check knows)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,22 @@ class NodeFacts:
 
     cpu_count: int
     memory_total_mib: int
+    cards: tuple[Card, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where this process stands among those that serve one model together, and where they meet."""
+
+    rank: int
+    """0 is the head: it alone answers requests."""
+    size: int
+    """How many processes (nodes) there are."""
+    address: str
+    """Where the head listens for the others."""
+    port: int
+    own_address: str = ""
+    """This node's address on the fabric that the group uses; empty: the engine finds out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +93,8 @@ class EngineSpec:
     home: Path = field(default_factory=lambda: Path("/nonexistent"))
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Engine-specific settings from the config (`runtimes.<id>.options`), validated by the adapter."""
+    rendezvous: Rendezvous | None = None
+    """Set for a member of a group that serves one model on several nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +117,8 @@ class HealthProbe:
     """How to ask the engine whether it serves. Asked with the engine's key."""
 
     path: str
-    """Path on the runtime's port, or a whole URL when the operator gave one."""
+    """Path on the runtime's port, or a whole URL when the operator gave one; empty: it serves nothing (a worker of a
+    group), and is as well as its process."""
     timeout_s: float = 5.0
 
 
@@ -111,6 +143,9 @@ class EngineAdapter(Protocol):
     """Whether the engine itself refuses requests without its key."""
     overhead_mib: int | None
     """Host memory beside the weights, before anything was measured; None: it cannot be guessed."""
+    lora: Lora
+    multi_node: bool
+    """Whether a model may be spread over several nodes (`EngineSpec.rendezvous`)."""
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
         """Everything wrong with the spec, as sentences; empty when it can be started."""

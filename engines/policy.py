@@ -50,10 +50,13 @@ class ArgumentsRefused(RefusedError):
 def check_args(engine: str, args: Sequence[str]) -> list[str]:
     """Why `args` may not be added to this engine's command line, one sentence per word; empty when they may.
 
-    `command` has no table: the whole command is the operator's own.
+    `command` has no table: the whole command is the operator's own. Of any other engine without one nothing is known,
+    so nothing passes.
     """
     table = _TABLES.get(engine)
     problems = []
+    if table is None and engine != "command" and any(word.startswith("-") for word in args):
+        return [f"argument {args[0][:60]!r} of {engine}: llmgw knows no flags of this engine, so none may be added"]
     for word in args:
         reason = _judge_word(word, table)
         if reason:

@@ -6,10 +6,21 @@ from core.errors import NotFoundError
 from engines.adapter import EngineAdapter
 from engines.adapters.command import CommandAdapter
 from engines.adapters.llamacpp import LlamaCppAdapter
+from engines.adapters.sglang import SglangAdapter
 from engines.adapters.sim import SimAdapter
+from engines.adapters.trtllm import TrtLlmAdapter
+from engines.adapters.vllm import VllmAdapter
 
 _ADAPTERS: dict[str, EngineAdapter] = {
-    adapter.name: adapter for adapter in (LlamaCppAdapter(), SimAdapter(), CommandAdapter())
+    adapter.name: adapter
+    for adapter in (
+        LlamaCppAdapter(),
+        VllmAdapter(),
+        SglangAdapter(),
+        TrtLlmAdapter(),
+        SimAdapter(),
+        CommandAdapter(),
+    )
 }
 
 

@@ -1,9 +1,10 @@
 """What is wrong with a spec whatever its engine: names, paths and words that no engine or unit could carry. Pure."""
 
+import ipaddress
 from pathlib import Path
 
 from core.errors import ConfigError
-from engines.adapter import EngineSpec
+from engines.adapter import EngineSpec, Rendezvous
 
 MODEL_ID_MAX = 200
 """Longest id of a model, in characters; the config's own bound."""
@@ -23,7 +24,13 @@ def check_common(spec: EngineSpec) -> list[str]:
     if spec.max_concurrency < 1:
         problems.append("the concurrency is less than 1")
     problems.extend(f"argument {word[:60]!r} has a control character" for word in spec.args if not is_clean(word))
+    problems.extend(_check_rendezvous(spec.rendezvous))
     return problems
+
+
+def check_single_node(spec: EngineSpec) -> list[str]:
+    """For engines that cannot spread a model over nodes."""
+    return [f"{spec.engine} cannot serve one model on several nodes"] if spec.rendezvous else []
 
 
 def check_weights(weights: Path | None) -> list[str]:
@@ -52,6 +59,22 @@ def require_clean(spec: EngineSpec, problems: list[str]) -> None:
     """Raise one `ConfigError` that says all `problems`, if there are any."""
     if problems:
         raise ConfigError(f"runtime {spec.runtime_id!r}: {'; '.join(problems)}", code="runtime_spec_invalid")
+
+
+def _check_rendezvous(meeting: Rendezvous | None) -> list[str]:
+    if meeting is None:
+        return []
+    problems = []
+    if not 0 <= meeting.rank < meeting.size:
+        problems.append(f"rank {meeting.rank} is not one of {meeting.size} ranks")
+    if not 0 < meeting.port < 65536:
+        problems.append(f"rendezvous port {meeting.port} is not between 1 and 65535")
+    for address in (meeting.address, meeting.own_address or meeting.address):
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            problems.append(f"{address[:60]!r} is not an IP address to meet at")
+    return problems
 
 
 def _check_model_id(model: str) -> list[str]:

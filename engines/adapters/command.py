@@ -14,11 +14,12 @@ from engines.adapter import (
     EngineSpec,
     Health,
     HealthProbe,
+    Lora,
     NodeFacts,
     Progress,
 )
 from engines.options import check_options
-from engines.spec import check_common, is_clean, require_clean
+from engines.spec import check_common, check_single_node, is_clean, require_clean
 
 DEFAULT_HEALTH = "/health"
 
@@ -32,10 +33,12 @@ class CommandAdapter:
     demands_key = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
     overhead_mib: int | None = None  # nobody knows what a foreign command needs: `memoryGb` tells
+    lora = Lora.NEVER
+    multi_node = False
     metrics_path: str | None = None
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
-        problems = check_common(spec) + check_options(spec.options, {})
+        problems = check_common(spec) + check_single_node(spec) + check_options(spec.options, {})
         if not spec.command:
             problems.append("the runtime has no command (runtimes.<id>.command)")
         elif not spec.command[0].startswith("/"):

@@ -26,12 +26,13 @@ from engines.adapter import (
     EngineSpec,
     Health,
     HealthProbe,
+    Lora,
     NodeFacts,
     Progress,
 )
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
-from engines.spec import check_common, check_weights, is_clean, require_clean
+from engines.spec import check_common, check_single_node, check_weights, is_clean, require_clean
 
 _OPTIONS = {
     "threads": Option(int, minimum=1, maximum=1024),
@@ -57,10 +58,17 @@ class LlamaCppAdapter:
         {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
     )
     overhead_mib: int | None = 768  # the context's keys and values, and compute buffers of a small model
+    lora = Lora.NEVER
+    multi_node = False
     metrics_path: str | None = "/metrics"
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
-        problems = check_common(spec) + check_weights(spec.weights) + check_options(spec.options, _OPTIONS)
+        problems = (
+            check_common(spec)
+            + check_single_node(spec)
+            + check_weights(spec.weights)
+            + check_options(spec.options, _OPTIONS)
+        )
         problems.extend(f"model id {m!r} has a comma" for m in spec.served_models if "," in m)
         if not is_clean(str(spec.home)):
             problems.append("the runtime's home has a control character in its path")

@@ -10,13 +10,14 @@ from engines.adapter import (
     EngineSpec,
     Health,
     HealthProbe,
+    Lora,
     NodeFacts,
     Progress,
 )
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.sim.settings import FAULTS
-from engines.spec import check_common, require_clean
+from engines.spec import check_common, check_single_node, require_clean
 
 _ROOT = Path(__file__).parents[2]
 
@@ -49,10 +50,12 @@ class SimAdapter:
     demands_key = True
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 64  # an interpreter
+    lora = Lora.NEVER
+    multi_node = False
     metrics_path: str | None = "/metrics"
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
-        return check_common(spec) + check_options(spec.options, _OPTIONS)
+        return check_common(spec) + check_single_node(spec) + check_options(spec.options, _OPTIONS)
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
