@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGING = ROOT / "packaging"
 LOCKS = ("packaging/requirements.txt", "tests/requirements.txt")
 LATER = {"control", "tests"}
-"""Folders that are no part of the installed tree, or not yet: those without a program or with nothing in them."""
+"""Folders that are no part of the installed tree, or not yet."""
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
 
