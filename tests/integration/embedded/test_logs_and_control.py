@@ -91,7 +91,8 @@ async def test_garbage_is_answered_and_the_connection_lives_on() -> None:
         writer.write(b'{"id": 5, "op": "ping", "later": [1, 2]}\n')
         assert json.loads(await reader.readline()) == {"id": 5}
         writer.write(b"x" * 300_000)
-        assert await reader.read() == b""
+        with contextlib.suppress(ConnectionResetError):  # what it did not read is answered with a reset
+            assert await reader.read() == b""
         writer.close()
         assert (await here.backend.read_status("llmgw-engine-none.service")).loaded is False
 
