@@ -5,15 +5,12 @@ computes `reconcile(wanted, seen)` and applies it. Every change also makes a new
 """
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import msgspec
-
 from core.activity import ActivityReport
-from core.api import ReloadResult, RouteTable
+from core.api import ReloadResult
 from core.config.load import Loaded
 from core.config.schema import Config
 from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError, UnavailableError
@@ -21,23 +18,22 @@ from core.http.client import HttpClient
 from core.log import get_logger
 from core.runtime import RuntimeState
 from daemon.admitter import AdmissionRefused, Admitter
+from daemon.adoption import adopt_all, read_records
 from daemon.apply import Applier
 from daemon.intents import Intents, wanted_of
+from daemon.publisher import RoutePublisher
 from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.routes import RuntimeView, build_route_table
 from daemon.runtimes.controller import RuntimeController, Surround, is_settled
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.residency import Stay, idle_runtimes
-from daemon.runtimes.spec import start_deadline_s
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend
 from units.names import engine_unit_name
-from units.record import RecordUnreadable, parse_record
 
 _AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
 _TICK_S = 1.0
 _SILENCE_POLL_S = 0.05
-_ADOPT_AT_ONCE = 16
 _RETRY_S = 2.0
 
 
@@ -106,10 +102,7 @@ class Node:
         self._applier = Applier(backend, self._log)
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self._epoch = secrets.token_hex(8)
-        self._version = 0
-        self._versions = asyncio.Condition()
-        self._table: RouteTable | None = None
+        self.publisher = RoutePublisher()
         self._shared = Surround(
             backend=backend,
             http=http,
@@ -127,39 +120,13 @@ class Node:
         """Adopt what runs, set `adopted`, then reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            await self._adopt()
+            records = await read_records(self.backend, self._log)
+            self._intents.recall(records)
+            await adopt_all(records, self._controller, self.preparer, self.backend)
             group.create_task(self._watch())
             group.create_task(self._tick())
             adopted.set()
             await self._reconcile_for_ever()
-
-    async def _adopt(self) -> None:
-        """Take over every unit of ours that the service manager knows. A file that we cannot read is left alone."""
-        records = []
-        for name, text in (await self.backend.read_files()).items():
-            try:
-                record = parse_record(text)
-            except RecordUnreadable as error:
-                self._log.warning("unit_not_ours", unit=name, error=error.message)
-                continue
-            if record.kind == "engine" and engine_unit_name(record.runtime_id) == name:
-                records.append(record)
-        self._intents.recall(records)
-        gate = asyncio.Semaphore(_ADOPT_AT_ONCE)
-
-        async def adopt(index: int) -> None:
-            record = records[index]
-            controller = self._controller(record.runtime_id)
-            async with gate:
-                status = await self.backend.read_status(controller.unit_name)
-                runtime = self.config_use.loaded.config.runtimes.get(record.runtime_id)
-                probe = self.preparer.adopt_probe(record.runtime_id, record) if runtime else None
-                deadline_s = start_deadline_s(runtime, 0) if runtime else 0.0
-                await controller.adopt(record, probe, status, deadline_s=deadline_s)
-
-        async with asyncio.TaskGroup() as group:
-            for index in range(len(records)):
-                group.create_task(adopt(index))
 
     async def _watch(self) -> None:
         """Hand the service manager's events to the controllers."""
@@ -217,11 +184,14 @@ class Node:
     async def _wait_silent(self, runtime_id: str) -> None:
         """Until every gateway worker dispatches by a table without this runtime and none has a request there."""
         await self._publish()
-        version = self._version
+        version = self.publisher.version
         while True:
             now_s = self.admitter.clock.monotonic_s()
             activity = self.admitter.activity
-            if activity.all_have_seen(self._epoch, version, now_s) and activity.load(runtime_id, now_s).active == 0:
+            if (
+                activity.all_have_seen(self.publisher.epoch, version, now_s)
+                and activity.load(runtime_id, now_s).active == 0
+            ):
                 return
             await asyncio.sleep(_SILENCE_POLL_S)
 
@@ -366,32 +336,16 @@ class Node:
 
     # The route table
 
-    async def route_tables(self) -> AsyncIterator[RouteTable]:
-        """The table now, and each newer one as it is made; a slow reader skips versions, never the last."""
-        seen: RouteTable | None = None
-        while True:
-            async with self._versions:
-                while self._table is seen:
-                    await self._versions.wait()
-                table = self._table
-            seen = table
-            if table is not None:
-                yield table
-
     async def _publish(self) -> None:
-        table = build_route_table(
-            self.config_use.loaded.config,
-            self._views(),
-            node=self.preparer.node,
-            epoch=self._epoch,
-            version=self._version,
+        await self.publisher.publish(
+            build_route_table(
+                self.config_use.loaded.config,
+                self._views(),
+                node=self.preparer.node,
+                epoch=self.publisher.epoch,
+                version=self.publisher.version,
+            )
         )
-        if self._table is not None and table == self._table:
-            return
-        self._version += 1
-        async with self._versions:
-            self._table = msgspec.structs.replace(table, version=self._version)
-            self._versions.notify_all()
 
     def _views(self) -> Mapping[str, RuntimeView]:
         runtimes = self.config_use.loaded.config.runtimes

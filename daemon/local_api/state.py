@@ -7,6 +7,7 @@ import falcon.asgi
 import msgspec
 
 from core.api import ReloadResult
+from daemon.firewall import Firewall
 from daemon.hardware.sampler import Sampler
 from daemon.local_api.access import Role
 from daemon.node import Node
@@ -21,14 +22,16 @@ class State:
 
     role = Role.GATEWAY
 
-    def __init__(self, node: Node, sampler: Sampler, started_at: str) -> None:
+    def __init__(self, node: Node, sampler: Sampler, firewall: Firewall, started_at: str) -> None:
         self._node = node
         self._sampler = sampler
+        self._firewall = firewall
         self._started_at = started_at
 
     async def on_get(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(await node_state(self._node, self._sampler.state(), self._started_at))
+        state = await node_state(self._node, self._sampler.state(), self._firewall.state(), self._started_at)
+        resp.data = msgspec.json.encode(state)
 
 
 class Routes:
@@ -44,7 +47,7 @@ class Routes:
         resp.stream = self._lines()
 
     async def _lines(self) -> AsyncIterator[bytes]:
-        async for table in self._node.route_tables():
+        async for table in self._node.publisher.tables():
             yield msgspec.json.encode(table) + b"\n"
 
 

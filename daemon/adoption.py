@@ -1,0 +1,52 @@
+"""Taking over the units that were there before this daemon: their files are the record of what runs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from core.log import EventLogger
+from daemon.runtimes.controller import RuntimeController
+from daemon.runtimes.prepare import Preparer
+from daemon.runtimes.spec import start_deadline_s
+from units.backend import UnitBackend
+from units.model import UnitRecord
+from units.names import engine_unit_name
+from units.record import RecordUnreadable, parse_record
+
+_AT_ONCE = 16
+
+
+async def read_records(backend: UnitBackend, log: EventLogger) -> list[UnitRecord]:
+    """The records of all engine units of ours; a file that we cannot read is left alone and told."""
+    records = []
+    for name, text in (await backend.read_files()).items():
+        try:
+            record = parse_record(text)
+        except RecordUnreadable as error:
+            log.warning("unit_not_ours", unit=name, error=error.message)
+            continue
+        if record.kind == "engine" and engine_unit_name(record.runtime_id) == name:
+            records.append(record)
+    return records
+
+
+async def adopt_all(
+    records: Sequence[UnitRecord],
+    controller_of: Callable[[str], RuntimeController],
+    preparer: Preparer,
+    backend: UnitBackend,
+) -> None:
+    """Give each record to its controller with the unit's status; a few at a time, since each may ask an engine."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def adopt(record: UnitRecord) -> None:
+        controller = controller_of(record.runtime_id)
+        async with gate:
+            status = await backend.read_status(controller.unit_name)
+            runtime = preparer.config.runtimes.get(record.runtime_id)
+            probe = preparer.adopt_probe(record.runtime_id, record) if runtime else None
+            deadline_s = start_deadline_s(runtime, 0) if runtime else 0.0
+            await controller.adopt(record, probe, status, deadline_s=deadline_s)
+
+    async with asyncio.TaskGroup() as group:
+        for record in records:
+            group.create_task(adopt(record))
