@@ -13,6 +13,7 @@ import msgspec
 
 from core.config.schema import Config
 from core.errors import LlmgwError
+from core.firewall import FirewallState
 from core.hardware import HardwareState
 from core.http.client import HttpClient
 from daemon.hardware.sysfs import read_text
@@ -60,6 +61,8 @@ class Facts:
     ephemeral_ports: str
     reserved_ports: str
     failed_runtimes: tuple[FailedRuntime, ...] = ()
+    firewall: FirewallState | None = None
+    """None: nobody knows, for no daemon runs."""
 
 
 async def read_gateway_port(http: HttpClient, host: str, port: int) -> GatewayPort:

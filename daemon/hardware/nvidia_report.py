@@ -101,7 +101,12 @@ def _card(index: int, gpu: ElementTree.Element) -> ReportedCard:
         throttled_by=_throttled_by(gpu),
         ecc_uncorrected=_sum(volatile, _UNCORRECTED),
         ecc_corrected=_sum(volatile, _CORRECTED),
-        remap_pending=_yes(gpu, "remapped_rows/remapped_row_pending", "retired_pages/pending_retirement"),
+        remap_pending=_yes(
+            gpu,
+            "remapped_rows/remapped_row_pending",
+            "retired_pages/pending_retirement",
+            "retired_pages/pending_blacklist",
+        ),
         remap_failed=_yes(gpu, "remapped_rows/remapped_row_failure"),
         recovery_action=word(gpu.findtext("gpu_recovery_action")),
     )

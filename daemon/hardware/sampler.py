@@ -26,7 +26,10 @@ from daemon.hardware.xid import parse_kernel_line
 _QUICK_S = 1.0
 _SLOW_S = 60.0
 _GAP_S = 0.25
-"""Between two readings that events ask for: a burst of events is one reading."""
+"""Between two readings of cards that events ask for: a burst of events is one reading."""
+
+_LONG_GAP_S = 1.0
+"""The same for what containers make and remove by the hundred: network links and block devices."""
 
 
 class CardUnknown(NotFoundError):
@@ -49,7 +52,8 @@ class Settings:
 class _Beat:
     """Wakes a loop by the clock, or earlier when something happened."""
 
-    def __init__(self) -> None:
+    def __init__(self, gap_s: float = _GAP_S) -> None:
+        self._gap_s = gap_s
         self._happened = asyncio.Event()
 
     def now(self) -> None:
@@ -57,9 +61,9 @@ class _Beat:
 
     async def next(self, every_s: float) -> bool:
         """Wait; whether an event came before the time."""
-        await asyncio.sleep(_GAP_S)
+        await asyncio.sleep(self._gap_s)
         try:
-            async with asyncio.timeout(every_s - _GAP_S):
+            async with asyncio.timeout(every_s - self._gap_s):
                 await self._happened.wait()
         except TimeoutError:
             return False
@@ -77,7 +81,8 @@ class Sampler:
         self._probe = Probe(settings.places, clock, owners)
         self._marks = read_marks(settings.marks, read_boot_id())
         self._probe.inventory = replace(self._probe.inventory, acknowledged_ecc=self._marks.ecc)
-        self._cards, self._devices, self._slow, self._links = _Beat(), _Beat(), _Beat(), _Beat()
+        self._cards, self._devices = _Beat(), _Beat()
+        self._slow, self._links = _Beat(_LONG_GAP_S), _Beat(_LONG_GAP_S)
         self._told: set[str] = set()
 
     def use_settings(self, settings: Settings) -> None:

@@ -11,6 +11,7 @@ from daemon.hardware.checks import (
     disks,
     driver,
     engine_user,
+    firewall,
     gateway,
     infiniband,
     memory,
@@ -24,6 +25,6 @@ Check = Callable[[Facts], Iterator[Finding]]
 """Yields at least one finding when it has anything to look at, `ok` ones included."""
 
 CHECKS: tuple[Check, ...] = (
-    *(daemon.check, config.check, gateway.check, ports.check, engine_user.check, runtimes.check),
+    *(daemon.check, config.check, gateway.check, ports.check, engine_user.check, firewall.check, runtimes.check),
     *(cpu.check, memory.check, disks.check, driver.check, cards.check, infiniband.check, sources.check),
 )
