@@ -57,8 +57,8 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
-        "_is_deaf", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal", "_remembered",
-        "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused", "peer", "server",
+        "_is_deaf", "_is_fresh", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal",
+        "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused", "peer", "server",
         "transport",
     )  # fmt: skip
 
@@ -86,6 +86,7 @@ class ServerConnection(asyncio.Protocol):
         self._remembered: RememberedRequest | None = None
         self._misses = 0
         self._is_deaf = False
+        self._is_fresh = True
         self.is_paused = False
         self.transport: asyncio.Transport | None = None
         self.peer: Peer | None = None
@@ -279,6 +280,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _start(self, stream: ClientStream) -> None:
         self._active = stream
+        self._is_fresh = False
         self._deadline = _NEVER
         self._service.run(stream)
 
@@ -364,7 +366,12 @@ class ServerConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close now if nothing is being asked or answered; else the present answer is the last."""
-        if self._active is None and not self._head_size and not self._in_body:
+        if self._active is not None or self._head_size or self._in_body:
+            return
+        if self._is_fresh:
+            # Accepted a moment ago: its first request may be on its way, or here and not read yet.
+            self._deadline = min(self._deadline, monotonic() + self._limits.sweep_s)
+        else:
             self._close()
 
     def abort(self) -> None:

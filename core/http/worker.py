@@ -86,8 +86,7 @@ class GatewayWorker(Worker):
             servers = [await self._listen(service, listener.sock) for listener in self.sockets]
             Notifier(os.environ.get(NOTIFY_VARIABLE) or None).ready("serving")
             await stopping
-            for server in servers:
-                server.close()
+            await self._close(service, servers)
             if not await service.drain(self.cfg.graceful_timeout):
                 self.log.warning("requests were cut off: they did not end within graceful_timeout")
             await service.shutdown()
@@ -102,6 +101,19 @@ class GatewayWorker(Worker):
             return await self._loop.create_unix_server(service.protocol_factory, sock=sock, backlog=backlog)
         return await self._loop.create_server(service.protocol_factory, sock=sock, backlog=backlog)
 
+    async def _close(self, service: HttpService, servers: list[asyncio.AbstractServer]) -> None:
+        """Stop listening, and lose none of the connections that wait to be accepted.
+
+        With `reuse_port` the queue is this worker's own: closing the socket would reset all that are in it.
+        """
+        kept = [listener.sock.dup() for listener in self.sockets]
+        for server in servers:
+            server.close()
+        await asyncio.sleep(0)  # the loop has let go of the sockets when it turned once
+        for sock in kept:
+            for connection in _accept_all(sock):
+                await self._loop.connect_accepted_socket(service.protocol_factory, connection)
+
     async def _report(self) -> None:
         """Tell the arbiter that the loop still turns, and end when there is no arbiter any more."""
         while True:
@@ -112,6 +124,18 @@ class GatewayWorker(Worker):
 
     def _failed(self, event: str, error: BaseException) -> None:
         self.log.error("%s", event, exc_info=error)
+
+
+def _accept_all(sock: socket.socket) -> list[socket.socket]:
+    """Take what waits in the queue, and close it before the next one can come."""
+    accepted: list[socket.socket] = []
+    with sock:
+        sock.setblocking(False)
+        try:
+            while True:
+                accepted.append(sock.accept()[0])
+        except OSError:  # BlockingIOError: there are no more; another: there will be none
+            return accepted
 
 
 def _ignore() -> None:

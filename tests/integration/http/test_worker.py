@@ -90,6 +90,13 @@ async def _until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def _reload(gunicorn: Gunicorn) -> None:
+    """Until the last of the old workers is gone."""
+    old = set(gunicorn.workers())
+    gunicorn.send_signal(signal.SIGHUP)
+    await _until(lambda: not old & set(gunicorn.workers()))
+
+
 @asynccontextmanager
 async def _streaming(gunicorn: Gunicorn) -> AsyncIterator[RawClient]:
     async with connected(gunicorn.port) as client:
@@ -165,6 +172,24 @@ async def test_a_reload_loses_no_stream_and_serves_by_new_workers(tmp_path: Path
         assert old in gunicorn.workers()
         client.writer.close()
         await _until(lambda: old not in gunicorn.workers())
+
+
+async def test_reloads_lose_no_new_connection(tmp_path: Path) -> None:
+    """With a queue for each worker, those that wait in the queue of one that ends must be served by it."""
+    async with running(tmp_path, LLMGW_WORKERS="2") as gunicorn:
+        assert await gunicorn.notification() == "READY=1\nSTATUS=serving"
+        reloaded = asyncio.Event()
+
+        async def keep_coming() -> None:
+            while not reloaded.is_set():
+                assert (await gunicorn.get("/")).isdigit()
+
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(8):
+                clients.create_task(keep_coming())
+            for _ in range(3):
+                await _reload(gunicorn)
+            reloaded.set()
 
 
 async def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
