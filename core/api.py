@@ -12,6 +12,7 @@
     GET  /v1/hardware[?fresh=1]            -> core.hardware.HardwareState
     POST /v1/hardware/clear                ClearRequest -> ClearResult
     GET  /v1/doctor                        -> DoctorReport
+    GET  /v1/firewall[?fresh=1]            -> core.firewall.FirewallState
     errors                                 -> ErrorReply with the status of the error's kind
 
 camelCase on the wire. Readers ignore fields they do not know, so that versions can mix. The socket's peer is
@@ -19,6 +20,7 @@ identified by the kernel (SO_PEERCRED); root and members of `llmgw-admin` may ch
 may read and may ask for starts.
 """
 
+from core.firewall import FirewallState
 from core.hardware import HardwareState
 from core.message import Message
 
@@ -83,6 +85,7 @@ class NodeState(Message, frozen=True, kw_only=True):
     cpu_count: int | None = None
     hardware: HardwareState | None = None
     """Null while nothing was read yet."""
+    firewall: FirewallState | None = None
 
 
 class RouteTarget(Message, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from core.api import (
     WeightsRequest,
 )
 from core.errors import BY_STATUS, BugError, DependencyError, LlmgwError, PermissionError_, UnavailableError
+from core.firewall import FirewallState
 from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
 from core.message import Message
@@ -98,6 +99,10 @@ class DaemonClient:
     async def set_serving(self, on: bool) -> ServingReply:
         """Whether the node serves at all."""
         return await self._call("POST", "/v1/serving", ServingReply, msgspec.json.encode(ServingRequest(on=on)))
+
+    async def firewall(self, *, fresh: bool = False) -> FirewallState:
+        """How the firewall stands; with `fresh`, after the daemon looked at the table and mended it."""
+        return await self._call("GET", f"/v1/firewall{'?fresh=1' if fresh else ''}", FirewallState, timeout_s=60.0)
 
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)

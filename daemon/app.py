@@ -26,6 +26,7 @@ from daemon.activity import Activity
 from daemon.admitter import Admitter
 from daemon.config_watch import watch_config
 from daemon.examination import examine_node
+from daemon.firewall import Firewall
 from daemon.hardware.memory import read_memory
 from daemon.hardware.sampler import Sampler
 from daemon.hardware.settings import hardware_settings
@@ -63,6 +64,7 @@ class App:
         self._notifier = Notifier.from_environment(environ)
         self._node: Node | None = None
         self._sampler: Sampler | None = None
+        self._firewall: Firewall | None = None
 
     async def run(self) -> None:
         """Until SIGTERM or SIGINT. Raises: LlmgwError when it cannot begin."""
@@ -93,9 +95,12 @@ class App:
                 await adopted.wait()
                 sampler = self._sampler = self._build_sampler(node)
                 parts.append(group.create_task(sampler.run()))
+                firewall = self._firewall = Firewall(node, self._layout, self._service_manager)
+                parts.append(group.create_task(firewall.run()))
                 parts.append(group.create_task(self._feed_watchdog()))
                 parts.append(group.create_task(self._watch_config()))
-                await self._serve(node, sampler, http, stop)
+                looking = _build_looking(node, sampler, firewall, http)
+                await self._serve(node, looking, firewall, stop)
                 for part in parts:
                     part.cancel()
 
@@ -107,12 +112,9 @@ class App:
             log=logging.get_logger("daemon.hardware"),
         )
 
-    async def _serve(self, node: Node, sampler: Sampler, http: HttpClient, stop: asyncio.Event) -> None:
-        async def examine() -> DoctorReport:
-            return await examine_node(node, await sampler.refresh(), http)
-
+    async def _serve(self, node: Node, looking: Looking, firewall: Firewall, stop: asyncio.Event) -> None:
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        app = create_app(node, Jobs(node.in_background), self._reload, Looking(sampler, examine), started_at)
+        app = create_app(node, Jobs(node.in_background), self._reload, looking, firewall, started_at)
         service = HttpService(app, on_error=lambda event, error: _log.error(event, error=repr(error)))
         server = await serve_unix(service, self._layout.daemon_socket, mode=_SOCKET_MODE)
         _log.info("daemon_ready", node=node.preparer.node, runtimes=len(node.controllers), pid=os.getpid())
@@ -191,6 +193,8 @@ class App:
         self._keep(loaded)
         if self._sampler is not None:
             self._sampler.use_settings(hardware_settings(loaded.config, self._layout))
+        if self._firewall is not None:
+            self._firewall.use_config()
         logging.set_level(loaded.config.logging.level)
         _log.info("config_loaded", changed=result.changed, restarted=len(result.restarted), started=len(result.started))
         return result
@@ -238,3 +242,10 @@ class App:
         while True:
             self._notifier.watchdog()
             await asyncio.sleep(self._notifier.watchdog_s / 3)
+
+
+def _build_looking(node: Node, sampler: Sampler, firewall: Firewall, http: HttpClient) -> Looking:
+    async def examine() -> DoctorReport:
+        return await examine_node(node, await sampler.refresh(), firewall.state(), http)
+
+    return Looking(sampler, examine)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from core.firewall import FirewallState
 from core.hardware import DoctorReport, HardwareState
 from core.http.client import HttpClient
 from core.runtime import RuntimeState
@@ -10,7 +11,7 @@ from daemon.hardware.facts import Facts, FailedRuntime, read_gateway_port, read_
 from daemon.node import Node
 
 
-async def examine_node(node: Node, hardware: HardwareState, http: HttpClient) -> DoctorReport:
+async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallState, http: HttpClient) -> DoctorReport:
     """`hardware` was read just now."""
     use = node.config_use
     config = use.loaded.config
@@ -23,6 +24,7 @@ async def examine_node(node: Node, hardware: HardwareState, http: HttpClient) ->
         config_path=str(use.loaded.path),
         config_error=use.error,
         hardware=hardware,
+        firewall=firewall,
         gateway=await read_gateway_port(http, config.server.host, config.server.port),
         engine_user=config.engines.user,
         engine_user_needed=node.backend.name == "systemd",

@@ -6,6 +6,7 @@ from pathlib import Path
 from core import VERSION
 from core.api import ConfigStatus, NodeState, RuntimeStatus
 from core.errors import LlmgwError
+from core.firewall import FirewallState
 from core.hardware import HardwareState, Memory
 from core.runtime import RuntimeState
 from daemon.hardware.memory import read_memory
@@ -43,7 +44,7 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
     )
 
 
-async def node_state(node: Node, hardware: HardwareState, started_at: str) -> NodeState:
+async def node_state(node: Node, hardware: HardwareState, firewall: FirewallState, started_at: str) -> NodeState:
     """The whole node."""
     use = node.config_use
     # Not the sample: it is read in no time, and is there before the first one.
@@ -62,6 +63,7 @@ async def node_state(node: Node, hardware: HardwareState, started_at: str) -> No
         memory_available_mib=memory.available_mib,
         cpu_count=node.preparer.facts.cpu_count,
         hardware=hardware,
+        firewall=firewall,
     )
 
 

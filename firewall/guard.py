@@ -54,6 +54,17 @@ class Standing:
     drift_at: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that the guard did or found out."""
+
+    standing: Standing
+    plan: Plan
+    """What was done to the table."""
+    is_repair: bool
+    """Whether it was done because somebody else had changed the table."""
+
+
 class Guard:
     """One table's keeper."""
 
@@ -62,7 +73,7 @@ class Guard:
         kernel: Kernel,
         wish: Callable[[], Policy | None],
         *,
-        tell: Callable[[Standing, Plan], None],
+        tell: Callable[[News], None],
         clock: Clock,
     ) -> None:
         """`wish` says what is wanted now, None for no table; `tell` hears of every change of the table or standing."""
@@ -128,9 +139,9 @@ class Guard:
         plan = make_plan(policy, self.present, self._counts)
         if plan.step is not Step.NOTHING:
             await self._carry_out(policy, plan)
-        is_drift = plan.step is not Step.NOTHING and policy is not None and policy == self._kept
+        is_repair = plan.step is not Step.NOTHING and policy is not None and policy == self._kept
         self._kept = policy
-        self._settle(Protection.OFF if policy is None else Protection.GUARDED, None, plan, is_drift=is_drift)
+        self._settle(Protection.OFF if policy is None else Protection.GUARDED, None, plan, is_repair=is_repair)
 
     async def _carry_out(self, policy: Policy | None, plan: Plan) -> None:
         """Raises: FirewallRefused when the table is not what it should be afterwards."""
@@ -154,19 +165,19 @@ class Guard:
         is_wanted = self._wish() is not None
         self.present = None
         self._kept = None
-        self._settle(Protection.UNGUARDED if is_wanted else Protection.OFF, error, Plan(Step.NOTHING), is_drift=False)
+        self._settle(Protection.UNGUARDED if is_wanted else Protection.OFF, error, Plan(Step.NOTHING), is_repair=False)
 
-    def _settle(self, protection: Protection, reason: LlmgwError | None, plan: Plan, *, is_drift: bool) -> None:
+    def _settle(self, protection: Protection, reason: LlmgwError | None, plan: Plan, *, is_repair: bool) -> None:
         old, now = self.standing, datetime.now(UTC).isoformat(timespec="seconds")
         since = old.since if old.since and old.protection is protection else now
         new = replace(old, protection=protection, reason=reason, since=since)
-        if is_drift:
+        if is_repair:
             self._mended_s = self._clock.monotonic_s()
             new = replace(new, mended=old.mended + 1, drift=plan.difference[:_DIFFERENCE_LINES], drift_at=now)
         self.standing = new
         is_news = (old.protection, _words(old)) != (protection, _words(new)) or not old.since
         if is_news or plan.step is not Step.NOTHING:
-            self._tell(new, plan)
+            self._tell(News(new, plan, is_repair))
 
 
 def _words(standing: Standing) -> str:

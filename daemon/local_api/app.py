@@ -8,9 +8,11 @@ from core.api import ErrorBody, ErrorReply
 from core.errors import BugError, LlmgwError
 from core.http.asgi import PEER_EXTENSION, AsgiApp, Peer
 from core.log import get_logger
+from daemon.firewall import Firewall
 from daemon.jobs import Jobs
 from daemon.local_api.access import Caller, Gatekeeper, Role, require
 from daemon.local_api.admission import ActivityReports, RuntimeAdmit, RuntimePlan, Serving
+from daemon.local_api.firewall import FirewallResource
 from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import EngineInstall, WeightsFetch
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
@@ -20,13 +22,15 @@ from daemon.node import Node
 _log = get_logger("daemon.local_api")
 
 
-def create_app(node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, started_at: str) -> AsgiApp:
+def create_app(
+    node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, firewall: Firewall, started_at: str
+) -> AsgiApp:
     """The application; every resource names the role it needs as `role`."""
     app = falcon.asgi.App(middleware=[_CallerCheck(Gatekeeper())])
     app.add_error_handler(LlmgwError, _answer_error)
     app.add_error_handler(falcon.HTTPError, _answer_http_error)
     app.add_error_handler(Exception, _answer_bug)
-    app.add_route("/v1/state", State(node, looking.sampler, started_at))
+    app.add_route("/v1/state", State(node, looking.sampler, firewall, started_at))
     app.add_route("/v1/routes", Routes(node))
     app.add_route("/v1/reload", Reload(reloader))
     app.add_route("/v1/runtimes/{runtime_id}/start", RuntimeStart(node))
@@ -42,6 +46,7 @@ def create_app(node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, sta
     app.add_route("/v1/hardware", Hardware(looking))
     app.add_route("/v1/hardware/clear", HardwareClear(looking))
     app.add_route("/v1/doctor", Doctor(looking))
+    app.add_route("/v1/firewall", FirewallResource(firewall))
     return app
 
 

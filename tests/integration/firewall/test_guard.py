@@ -9,10 +9,10 @@ import pytest
 from core.clock import SystemClock
 from core.networks import parse_network
 from firewall.apply import NftKernel
-from firewall.guard import Guard, Protection, Standing
+from firewall.guard import Guard, News, Protection, Standing
 from firewall.kernel import FirewallRefused
 from firewall.normalize import read_counts
-from firewall.plan import Plan, Step, make_plan
+from firewall.plan import Step, make_plan
 from firewall.policy import Policy, make_policy
 from firewall.ruleset import Command, build_table
 from firewall.text import render_script
@@ -55,12 +55,12 @@ class Watched:
 
     def __init__(self, wish: Policy | None) -> None:
         self.wish = wish
-        self.heard: list[tuple[Standing, Plan]] = []
+        self.heard: list[News] = []
         self._news = asyncio.Event()
         self.guard = Guard(NftKernel(), lambda: self.wish, tell=self._tell, clock=SystemClock())
 
-    def _tell(self, standing: Standing, plan: Plan) -> None:
-        self.heard.append((standing, plan))
+    def _tell(self, news: News) -> None:
+        self.heard.append(news)
         self._news.set()
 
     async def until(self, holds: Callable[[Standing], bool]) -> Standing:
@@ -85,7 +85,7 @@ def test_what_is_installed_is_read_back_as_it_was_built(name: str) -> None:
         watched = Watched(POLICIES[name])
         assert (await watched.guard.check()).protection is Protection.GUARDED, watched.guard.standing
         assert make_plan(POLICIES[name], watched.guard.present).step is Step.NOTHING
-        assert [plan.step for _, plan in watched.heard] == [Step.INSTALL]
+        assert [news.plan.step for news in watched.heard] == [Step.INSTALL]
 
     in_own_network(body)
 
@@ -112,7 +112,7 @@ def test_every_policy_follows_every_other_and_the_rules_count_on() -> None:
                 await watched.guard.check()
                 watched.wish = after
                 assert (await watched.guard.check()).protection is Protection.GUARDED, watched.guard.standing
-        steps = {plan.step for _, plan in watched.heard}
+        steps = {news.plan.step for news in watched.heard}
         assert steps == {Step.INSTALL, Step.ELEMENTS}
         assert watched.guard.standing.mended == 0
 
@@ -243,7 +243,7 @@ def test_a_guard_that_goes_leaves_the_table_and_the_next_one_finds_nothing_to_do
         before = nft("-a", "list", "ruleset")
         assert "llmgw" in before
         async with Watched(policy("10.0.0.7")).running() as second:
-            assert [plan.step for _, plan in second.heard] == [Step.NOTHING]
+            assert [news.plan.step for news in second.heard] == [Step.NOTHING]
         assert nft("-a", "list", "ruleset") == before
 
     in_own_network(body)
