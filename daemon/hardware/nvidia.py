@@ -24,7 +24,8 @@ QUERY_ARGV = (f"--query-gpu={','.join(QUERY_FIELDS)}", "--format=csv,noheader,no
 LIST_ARGV = ("-L",)
 NVLINK_ARGV = ("nvlink", "-e")
 
-_NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?)(?:\s|$)")
+_NUMBER = re.compile(r"\s*(-?\d{1,15}(?:\.\d{1,15})?)(?:\s|$)")
+"""More digits than any value has: a longer number is garbage."""
 _BUS_ID = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?")
 _LISTED_CARD = re.compile(r"GPU (\d+): (.*) \(UUID: (GPU-[0-9A-Za-z-]+)\)")
 _LISTED_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+):\s*\(UUID: (MIG-[0-9A-Za-z/-]+)\)")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from daemon.hardware.nvidia import pci_address
 
-_LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+)(?:, (.*))?$")
-_KMSG = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$")
-_PRINTED = re.compile(r"^\[\s*(\d+\.\d+)\]\s?(?:\S+ kernel: )?(.*)$")
+_LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d{1,6})(?:, (.*))?$")
+_KMSG = re.compile(r"^\d+,\d+,(\d{1,18}),[^;]*;(.*)$")
+_PRINTED = re.compile(r"^\[\s*(\d{1,12}\.\d{1,9})\]\s?(?:\S+ kernel: )?(.*)$")
 _VERDICT = re.compile(r"changed from \S+ \([^)]*\) to \S+ \(([^)]*)\)")
 VERDICT = 154
 _RESET = "nvidia-smi --gpu-reset -i {card} with nothing running on it, or reboot; then llmgw hardware clear {card}"

@@ -94,7 +94,7 @@ def test_a_reports_head_names_driver_and_cuda() -> None:
         ("97 %", 97), ("311.42 W", 311.42), ("81559 MiB", 81559), ("0", 0), ("-5", -5),
         ("[N/A]", None), ("N/A", None), ("[Not Supported]", None), ("[Unknown Error]", None),
         ("[GPU requires reset]", None), ("[Insufficient Permissions]", None), ("ERR!", None), ("", None),
-        (None, None), ("12abc", None), ("0x10", None),
+        (None, None), ("12abc", None), ("0x10", None), ("9" * 400, None), ("1e309", None),
     ],
 )  # fmt: skip
 def test_a_cell_is_a_number_or_none(cell: str | None, expected: float | None) -> None:

@@ -71,6 +71,19 @@ def test_what_is_no_message_is_nothing(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "6,1," + "9" * 5000 + ",-;NVRM: Xid (PCI:0000:19:00): 79, x",
+        "[" + "9" * 500 + ".0] NVRM: Xid (PCI:0000:19:00): 79, x",
+        "[1.0] NVRM: Xid (PCI:0000:19:00): " + "7" * 5000,
+    ],
+)
+def test_numbers_that_no_kernel_writes_break_nothing(line: str) -> None:
+    event = parse_kernel_line(line)
+    assert event is None or event.at_s == 0.0
+
+
+@pytest.mark.parametrize(
     ("action", "blocks"),
     [("GPU Reset Required", True), ("Node Reboot Required", True), ("Drain and Reset", True), ("Drain P2P", False)],
 )
