@@ -24,6 +24,7 @@ from core.firewall import FirewallState
 from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
 from core.message import Message
+from core.wipe import WipePlan, WipeRequest
 
 M = TypeVar("M", bound=Message)
 
@@ -103,6 +104,14 @@ class DaemonClient:
     async def firewall(self, *, fresh: bool = False) -> FirewallState:
         """How the firewall stands; with `fresh`, after the daemon looked at the table and mended it."""
         return await self._call("GET", f"/v1/firewall{'?fresh=1' if fresh else ''}", FirewallState, timeout_s=60.0)
+
+    async def plan_wipe(self, *, models: bool, everything: bool) -> WipePlan:
+        """What a wipe would remove."""
+        return await self._call("GET", f"/v1/wipe?models={models}&all={everything}".lower(), WipePlan, timeout_s=60.0)
+
+    async def wipe(self, request: WipeRequest) -> WipePlan:
+        """Stop everything and remove it."""
+        return await self._call("POST", "/v1/wipe", WipePlan, msgspec.json.encode(request), timeout_s=900.0)
 
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)
