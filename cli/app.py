@@ -13,6 +13,7 @@ import click
 
 from cli.config import config
 from cli.doctor import doctor
+from cli.firewall import firewall
 from cli.hardware import hardware
 from cli.init import init
 from cli.logs import logs
@@ -26,6 +27,7 @@ from cli.serving import start, stop
 from cli.session import shared_options
 from cli.status import status
 from cli.up import up
+from cli.wipe import wipe
 from core import VERSION
 from core.errors import BugError, LlmgwError, UsageError
 
@@ -52,7 +54,7 @@ def llmgw() -> None:
 
 for _command in (
     *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart, runtime_plan, runtime_admit),
-    *(logs, hardware, doctor, reload, config, stop, start, service),
+    *(logs, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
 

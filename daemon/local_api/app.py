@@ -17,6 +17,7 @@ from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import EngineInstall, WeightsFetch
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
+from daemon.local_api.wipe import Wipe
 from daemon.node import Node
 
 _log = get_logger("daemon.local_api")
@@ -41,6 +42,7 @@ def create_app(
     app.add_route("/v1/runtimes/{runtime_id}/admit", RuntimeAdmit(node))
     app.add_route("/v1/activity", ActivityReports(node))
     app.add_route("/v1/serving", Serving(node))
+    app.add_route("/v1/wipe", Wipe(node))
     app.add_route("/v1/engines/{engine}/install", EngineInstall(node, jobs))
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
     app.add_route("/v1/hardware", Hardware(looking))
