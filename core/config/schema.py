@@ -80,6 +80,10 @@ class Runtime(Section, frozen=True, kw_only=True):
     max_concurrency: Annotated[int, Meta(ge=1, le=4096)] = 1
     memory_gb: GiB | None = None
     """A hard limit for the unit and the estimate for admission."""
+    gpus: Annotated[int, Meta(ge=0, le=64)] | list[str] | None = None
+    """How many cards it computes on, or which (uuids or indices); None: one where there is any and the engine can."""
+    gpu_memory_gb: GiB | None = None
+    """What it takes of the cards' memory, all together."""
     keep_warm: bool = False
     """Pinned: started by itself, never evicted, started again after a crash."""
     preferred_warm: bool = False
