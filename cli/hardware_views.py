@@ -27,7 +27,8 @@ def machine_lines(state: HardwareState) -> list[str]:
         ]
     if driver is not None:
         cuda = f", CUDA {driver.cuda_version}" if driver.cuda_version else ""
-        lines.append(f"driver     NVIDIA {driver.version}, {driver.flavour}{cuda}")
+        flavour = f", {driver.flavour}" if driver.flavour else ""
+        lines.append(f"driver     NVIDIA {driver.version}{flavour}{cuda}")
     lines += [
         f"{'disk':11}{disk.purpose}: {mebibytes(disk.free_mib)} free of {mebibytes(disk.total_mib)} "
         f"on {disk.device or '-'} ({disk.file_system or '-'}), {disk.path}"

@@ -124,7 +124,7 @@ class Driver(Message, frozen=True, kw_only=True):
 
     version: str
     flavour: str
-    """`open` or `proprietary`."""
+    """`open` or `proprietary`; empty where the module itself cannot be asked."""
     cuda_version: str = ""
     """Newest CUDA that it serves."""
 

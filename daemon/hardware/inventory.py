@@ -63,6 +63,8 @@ class Inventory:
     reported: Mapping[str, Reading[ReportedCard]] = field(default_factory=dict)
     report_s: float | None = None
     """When nvidia-smi answered last, whatever it knew."""
+    driver_version: str = ""
+    """As nvidia-smi says it; for a container, where /proc does not."""
     cuda_version: str = ""
     details: Details = field(default_factory=Details)
     driver: Reading[Driver | None] | None = None
@@ -109,6 +111,7 @@ def add_report(inventory: Inventory, report: Report, now_s: float, *, partial: b
         inventory,
         reported=fresh,
         report_s=now_s,
+        driver_version=report.driver_version,
         cuda_version=report.cuda_version,
         lost={},
         gone=gone,
@@ -141,12 +144,9 @@ def _gone(card: Card) -> Problem:
 def build_state(inventory: Inventory, rules: Rules, now_s: float, sampled_at: str) -> HardwareState:
     """What the world is told."""
     adapters = assign_fabrics(inventory.adapters.value if inventory.adapters else (), rules.fabrics)
-    driver = inventory.driver.value if inventory.driver else None
-    if driver is not None:
-        driver = msgspec.structs.replace(driver, cuda_version=inventory.cuda_version)
     return HardwareState(
         cards=_cards(inventory, rules, now_s),
-        driver=driver,
+        driver=_driver(inventory),
         devices=list(inventory.devices.value) if inventory.devices else [],
         infiniband=adapters,
         cpu=inventory.cpu.value if inventory.cpu else None,
@@ -162,6 +162,14 @@ def build_state(inventory: Inventory, rules: Rules, now_s: float, sampled_at: st
         ],
         sampled_at=sampled_at,
     )
+
+
+def _driver(inventory: Inventory) -> Driver | None:
+    seen = inventory.driver.value if inventory.driver else None
+    if seen is None and not (inventory.reported and inventory.driver_version):
+        return None
+    seen = seen or Driver(version=inventory.driver_version, flavour="")
+    return msgspec.structs.replace(seen, cuda_version=inventory.cuda_version)
 
 
 def _cards(inventory: Inventory, rules: Rules, now_s: float) -> list[Card]:

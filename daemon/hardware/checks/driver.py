@@ -13,9 +13,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     if error is not None:
         yield blocks("nvidia driver", error.message, error.hint)
     elif hardware.driver is not None:
-        flavour = "open" if hardware.driver.flavour == "open" else "proprietary"
-        cuda = f", CUDA {hardware.driver.cuda_version}" if hardware.driver.cuda_version else ""
-        yield ok("nvidia driver", f"{hardware.driver.version} ({flavour}{cuda}) answers")
+        cuda = f"CUDA {hardware.driver.cuda_version}" if hardware.driver.cuda_version else ""
+        named = ", ".join(word for word in (hardware.driver.version, hardware.driver.flavour, cuda) if word)
+        yield ok("nvidia driver", f"{named} answers")
     for problem in hardware.problems:
         if problem.code == "card_gone":
             yield warning("nvidia driver", problem.message, problem.hint)

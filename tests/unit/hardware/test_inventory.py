@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from core.hardware import Card, CardProcess, HardwareState, Memory, Nvlink, PciDevice, Problem
+from core.hardware import Card, CardProcess, Driver, HardwareState, Memory, Nvlink, PciDevice, Problem
 from daemon.hardware.health import CardXids, judge_card
 from daemon.hardware.inventory import Inventory, Reading, Rules, add_failure, add_report, build_state
 from daemon.hardware.placement import place_cards
@@ -212,3 +212,12 @@ def test_an_unreadable_kernel_log_matters_only_where_there_are_cards() -> None:
     error = {"kernel-log": Problem(code="kernel_log_unreadable", message="m", hint="h")}
     assert state_of(Inventory(errors=error)).problems == []
     assert [p.code for p in state_of(replace(inventory_of("gb10"), errors=error)).problems] == ["kernel_log_unreadable"]
+
+
+def test_where_the_module_cannot_be_asked_the_report_names_the_driver() -> None:
+    told = state_of(inventory_of("v100x2")).driver
+    assert told is not None and (told.version, told.flavour, told.cuda_version) == ("580.173.02", "", "13.0")
+    module = replace(inventory_of("v100x2"), driver=Reading(Driver(version="580.1", flavour="open"), 1.0))
+    asked = state_of(module).driver
+    assert asked is not None and (asked.version, asked.flavour, asked.cuda_version) == ("580.1", "open", "13.0")
+    assert state_of(Inventory()).driver is None
