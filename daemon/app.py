@@ -95,6 +95,7 @@ class App:
                 await adopted.wait()
                 sampler = self._sampler = self._build_sampler(node)
                 parts.append(group.create_task(sampler.run()))
+                node.admitter.read_cards = lambda: sampler.state().cards
                 firewall = self._firewall = Firewall(node, self._layout, self._service_manager)
                 parts.append(group.create_task(firewall.run()))
                 parts.append(group.create_task(self._feed_watchdog()))

@@ -99,7 +99,7 @@ class Node:
         self._log = get_logger("daemon.node")
         self.admitter = admitter
         self._intents = Intents()
-        self._applier = Applier(backend, self._log)
+        self._applier = Applier(backend, self._log, lambda: self.admitter.read_cards())
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.publisher = RoutePublisher()

@@ -38,6 +38,8 @@ class Seen:
 class Start:
     runtime_id: str
     reason: str
+    devices: tuple[str, ...] = ()
+    """Cards that admission chose; a plan of what is wanted does not know them yet."""
 
 
 @dataclass(frozen=True, slots=True)
