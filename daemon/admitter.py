@@ -1,17 +1,19 @@
 """Gathers what admission decides by: the node's memory, its runtimes, their load. The decision itself is pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.clock import Clock
 from core.config.schema import Config, RuntimePolicy
 from core.errors import LlmgwError, RefusedError
+from core.hardware import Card
 from core.runtime import RuntimeState
 from daemon.activity import Activity
 from daemon.intents import Intents
 from daemon.reconcile import Action, Start
-from daemon.runtimes.admission import Plan, Verdict, plan_admission
+from daemon.runtimes.admission import Plan, Verdict, best_plan, plan_admission
 from daemon.runtimes.controller import RuntimeController
+from daemon.runtimes.devices import Devices, choices, find_card, wanted_devices
 from daemon.runtimes.estimates import Estimates, estimate_mib
 from daemon.runtimes.eviction import Asking
 from daemon.runtimes.memory import HOST, Budget, Pool, Resident
@@ -22,6 +24,9 @@ from engines.registry import get_adapter
 _NOT_LOADED = frozenset({RuntimeState.STOPPED, RuntimeState.QUEUED, RuntimeState.FAILED})
 _FAIR_WAIT_S = 5.0
 """A start that waited so long may drain a busy runtime whose residency is over, or it would starve."""
+
+GPU_ENGINES = frozenset({"llamacpp", "vllm", "sglang", "trtllm", "comfyui"})
+"""Engines that take a card by default where there is one; the simulated one and commands take none unasked."""
 
 MemoryReader = Callable[[], tuple[int | None, int | None]]
 """Total and available MiB of the host."""
@@ -43,6 +48,8 @@ class Admitter:
     activity: Activity
     estimates: Estimates
     read_memory: MemoryReader
+    read_cards: Callable[[], Sequence[Card]] = tuple
+    """What the hardware's placement says now; no cards until it is read."""
 
     def admit(
         self,
@@ -64,7 +71,7 @@ class Admitter:
             waited_s = controller.queued_s
             plan = self.plan(runtime_id, controllers, preparer, waited_s=waited_s, coming=frozenset(coming), soft=soft)
             if plan.allowed and not plan.evict:
-                kept.append(start)
+                kept.append(replace(start, devices=plan.devices))
                 coming.add(runtime_id)
             elif plan.allowed and (makes_room or self._evict(plan, intents)):
                 makes_room = True
@@ -129,7 +136,39 @@ class Admitter:
         if not pools:
             # A machine that does not tell its memory cannot be protected; refusing everything would be worse.
             return Plan(runtime_id, Verdict.ADMITTED, "the machine's memory cannot be read")
-        return plan_admission(request, residents, pools, asking)
+        wanted = self._devices(runtime_id, preparer)
+        if not wanted.wants_any:
+            return plan_admission(request, residents, pools, asking)
+        plans = [
+            replace(
+                plan_admission(self._on(request, cards, preparer), residents, pools, asking),
+                devices=tuple(card.uuid for card in cards),
+            )
+            for cards in choices(wanted, self.read_cards())
+        ]
+        return best_plan(plans) if plans else self._no_device(runtime_id, wanted)
+
+    def _devices(self, runtime_id: str, preparer: Preparer) -> Devices:
+        runtime = preparer.config.runtimes[runtime_id]
+        return wanted_devices(runtime.gpus, engine_can=runtime.engine in GPU_ENGINES, cards=self.read_cards())
+
+    def _on(self, request: Resident, cards: Sequence[Card], preparer: Preparer) -> Resident:
+        """The same runtime with what it takes of these cards."""
+        return replace(request, needs={**request.needs, **self._card_needs(request.runtime_id, cards, preparer)})
+
+    def _card_needs(self, runtime_id: str, cards: Sequence[Card], preparer: Preparer) -> dict[str, int]:
+        """MiB of each card, evenly; a card that computes in the machine's memory asks nothing more."""
+        runtime = preparer.config.runtimes.get(runtime_id)
+        if runtime is None or not cards:
+            return {}
+        total = int(runtime.gpu_memory_gb * 1024) if runtime.gpu_memory_gb else self.need_mib(runtime_id, preparer) or 0
+        return {card.uuid: -(-total // len(cards)) for card in cards if not card.unified}
+
+    def _no_device(self, runtime_id: str, wanted: Devices) -> Plan:
+        known = len([card for card in self.read_cards() if card.placeable])
+        names = " ".join(wanted.names) or f"{wanted.count} cards"
+        message = f"{runtime_id} is to compute on {names}; {known} may be used"
+        return Plan(runtime_id, Verdict.NO_DEVICE, f"{message} (llmgw hardware says why)")
 
     def need_mib(self, runtime_id: str, preparer: Preparer) -> int | None:
         """MiB of host memory that a runtime of the config needs; None: unknown."""
@@ -153,11 +192,13 @@ class Admitter:
         load = self.activity.load(runtime_id, now_s)
         runtime = preparer.config.runtimes.get(runtime_id)
         need = self.need_mib(runtime_id, preparer) if runtime is not None else 0
+        held = [find_card(uuid, self.read_cards()) for uuid in (controller.record.devices if controller.record else ())]
+        cards = [card for card in held if card is not None]
         authority = controller.record.authority.owner if controller.record else preparer.node
         return Resident(
             runtime_id=runtime_id,
             loaded=loaded or controller.state not in _NOT_LOADED,
-            needs={} if need is None else {HOST: need},
+            needs={} if need is None else {HOST: need, **self._card_needs(runtime_id, cards, preparer)},
             active=load.active,
             waiting=load.waiting,
             keep_warm=bool(runtime and runtime.keep_warm),
@@ -173,7 +214,13 @@ class Admitter:
         if total is None:
             return []
         used = None if available is None else total - available
-        return [Pool(HOST, _budget(config.runtime_policy).of(total), used, "memory")]
+        host = Pool(HOST, _budget(config.runtime_policy).of(total), used, "memory")
+        return [host, *(_card_pool(card) for card in self.read_cards() if not card.unified)]
+
+
+def _card_pool(card: Card) -> Pool:
+    label = f"GPU {card.index}" if card.index is not None else card.uuid
+    return Pool(card.uuid, card.memory_total_mib or 0, card.memory_used_mib, label)
 
 
 def _budget(policy: RuntimePolicy) -> Budget:

@@ -1,11 +1,13 @@
 """Carries out what `daemon/reconcile.py` decided: writes unit files in one batch, then lets each runtime's job run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from core.errors import LlmgwError
+from core.hardware import Card
 from core.log import EventLogger
 from daemon.reconcile import Action, Hold, Remove, Start, Stop
 from daemon.runtimes.controller import RuntimeController
+from daemon.runtimes.devices import Placement
 from daemon.runtimes.ports import is_bindable
 from daemon.runtimes.prepare import Prepared, Preparer
 from daemon.runtimes.spec import spec_hash
@@ -16,9 +18,10 @@ from units.record import RecordUnreadable, replace_hold
 class Applier:
     """Effects of one pass. A pass changes files with one reload of the service manager, however many runtimes."""
 
-    def __init__(self, backend: UnitBackend, log: EventLogger) -> None:
+    def __init__(self, backend: UnitBackend, log: EventLogger, read_cards: Callable[[], Sequence[Card]]) -> None:
         self._backend = backend
         self._log = log
+        self._read_cards = read_cards
 
     async def apply(
         self, actions: Sequence[Action], controllers: Mapping[str, RuntimeController], preparer: Preparer
@@ -66,7 +69,11 @@ class Applier:
             others = taken - {controller.port}
             try:
                 ready = preparer.prepare(
-                    start.runtime_id, previous_port=controller.port or None, taken=others, is_free=is_bindable
+                    start.runtime_id,
+                    placement=Placement(start.devices, tuple(self._read_cards())),
+                    previous_port=controller.port or None,
+                    taken=others,
+                    is_free=is_bindable,
                 )
             except LlmgwError as error:
                 controller.fail(error, spec_hash(preparer.config, start.runtime_id))

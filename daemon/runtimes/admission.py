@@ -22,6 +22,7 @@ class Verdict(StrEnum):
     KEEP_WARM = "runtime_keep_warm_conflict"
     AUTHORITY = "runtime_authority_conflict"
     UNKNOWN_SIZE = "runtime_size_unknown"
+    NO_DEVICE = "runtime_no_device"
 
     @property
     def is_retryable(self) -> bool:
@@ -56,6 +57,8 @@ class Plan:
     pools: tuple[PoolPlan, ...] = ()
     kept: Mapping[str, Protected] = field(default_factory=dict)
     """Loaded runtimes that may not go, and why."""
+    devices: tuple[str, ...] = ()
+    """Cards that it would compute on; empty: the CPU."""
 
     @property
     def allowed(self) -> bool:
@@ -84,6 +87,25 @@ def plan_admission(request: Resident, residents: Sequence[Resident], pools: Sequ
         return Plan(request.runtime_id, Verdict.ADMITTED, message, evict, sums, kept)
     verdict = _blame(others, kept, sums)
     return Plan(request.runtime_id, verdict, _refusal(request, verdict, sums, kept), (), sums, kept)
+
+
+def best_plan(plans: Sequence[Plan]) -> Plan:
+    """Of plans for one runtime on different cards: the first that evicts least; else the mildest refusal."""
+    allowed = [plan for plan in plans if plan.allowed]
+    if allowed:
+        return min(allowed, key=lambda plan: len(plan.evict))
+    return min(plans, key=lambda plan: _SEVERITY.index(plan.verdict))
+
+
+_SEVERITY = (
+    Verdict.BUSY,
+    Verdict.KEEP_WARM,
+    Verdict.AUTHORITY,
+    Verdict.IMPOSSIBLE,
+    Verdict.UNKNOWN_SIZE,
+    Verdict.NO_DEVICE,
+    Verdict.ADMITTED,
+)
 
 
 def _sum(pool: Pool, request: Resident, others: Iterable[Resident]) -> PoolPlan:

@@ -17,6 +17,7 @@ from core.errors import ConfigError, NotFoundError
 from core.files import ensure_directory, write_atomic
 from core.paths import Layout
 from core.runtime import Authority
+from daemon.runtimes.devices import CPU, Placement
 from daemon.runtimes.health import Probe
 from daemon.runtimes.ports import choose_port
 from daemon.runtimes.spec import engine_spec, spec_hash, start_deadline_s
@@ -72,7 +73,13 @@ class Preparer:
     gateway_gid: int = -1
 
     def prepare(
-        self, runtime_id: str, *, previous_port: int | None, taken: Collection[int], is_free: Callable[[int], bool]
+        self,
+        runtime_id: str,
+        *,
+        placement: Placement = CPU,
+        previous_port: int | None,
+        taken: Collection[int],
+        is_free: Callable[[int], bool],
     ) -> Prepared:
         """Make home and key, choose a port, render the unit. Raises: LlmgwError of many kinds, each with its remedy."""
         runtime = self.config.runtimes[runtime_id]
@@ -83,8 +90,9 @@ class Preparer:
         )
         home = self.layout.homes / slug(runtime_id)
         spec = engine_spec(self.config, runtime_id, port=port, weights=weights, home=home)
+        spec = replace(spec, devices=placement.devices)
         self._judge(adapter, spec)
-        command = adapter.build_command(spec, build, self.facts)
+        command = adapter.build_command(spec, build, replace(self.facts, cards=placement.cards))
         ensure_directory(self.layout.homes, mode=0o755)
         ensure_directory(home, mode=0o700, uid=self.account.uid, gid=self.account.gid)
         key_path = self._key(runtime_id) if adapter.demands_key else None
@@ -96,6 +104,7 @@ class Preparer:
             spec_hash=spec_hash(self.config, runtime_id),
             ports=(port,),
             authority=Authority(owner=self.node),
+            devices=placement.devices,
             since=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         unit = build_unit(spec, self._with_paths(command, build, weights), record, Surroundings(
@@ -103,6 +112,7 @@ class Preparer:
             key_path=key_path,
             start_deadline_s=deadline_s,
             memory_max_bytes=int((runtime.memory_gb or 0) * (1 << 30)),
+            device_nodes=placement.nodes,
         ))  # fmt: skip
         return Prepared(unit.name, render_unit(unit), record, Probe(adapter, spec, key_path), deadline_s)
 

@@ -34,6 +34,8 @@ class Surroundings:
     key_path: Path | None
     start_deadline_s: float
     memory_max_bytes: int = 0
+    device_nodes: tuple[str, ...] = ()
+    """What the unit may open beside the pseudo devices: exactly the cards that the runtime was given."""
 
 
 def build_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, around: Surroundings) -> ServiceUnit:
@@ -62,6 +64,9 @@ def build_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, aro
         timeout_start_s=around.start_deadline_s,
         memory_max_bytes=around.memory_max_bytes,
         sandbox=Sandbox(
-            read_write_paths=writable, read_only_paths=command.read_only_paths, allow_jit=command.allow_jit
+            read_write_paths=writable,
+            read_only_paths=command.read_only_paths,
+            allow_jit=command.allow_jit,
+            device_allow=around.device_nodes,
         ),
     )
