@@ -58,8 +58,8 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
         "_is_deaf", "_is_fresh", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal",
-        "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused", "peer", "server",
-        "transport",
+        "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused", "peer",
+        "server", "transport",
     )  # fmt: skip
 
     def __init__(self, service: Service) -> None:
