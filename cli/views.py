@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from core.api import NodeState, RuntimeStatus
+from core.firewall import FirewallState
 
 RUNTIME_COLUMNS = ("ID", "STATE", "SINCE", "ON", "ENGINE", "PORT", "MEMORY", "MODELS", "REASON")
 
@@ -90,11 +91,21 @@ def node_lines(state: NodeState, now: datetime) -> list[str]:
         f"config   {loaded}",
         f"memory   {mebibytes(state.memory_available_mib)} available of {mebibytes(state.memory_total_mib)}, "
         f"{state.cpu_count or '-'} CPUs",
+        *([f"firewall {firewall_summary(state.firewall)}"] if state.firewall is not None else []),
     ]
     if state.config.error:
         lines.append("         the file on disk is NOT in use:")
         lines += [f"         {line}" for line in state.config.error.splitlines()]
     return lines
+
+
+def firewall_summary(state: FirewallState) -> str:
+    """How the firewall stands, for the head of `llmgw status`."""
+    if state.state == "guarded":
+        return f"guarded, engines are open to {', '.join(state.networks) or 'this machine alone'}"
+    if state.state == "off":
+        return "off"
+    return f"UNGUARDED: {state.reason or 'not looked at yet'}"
 
 
 def base_url(host: str, port: int) -> str:

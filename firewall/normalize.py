@@ -88,4 +88,4 @@ def _text(objects: Iterable[Object] | None) -> str:
 
 def difference_of_texts(present: str, wanted: str) -> tuple[str, ...]:
     lines = difflib.unified_diff(present.splitlines(), wanted.splitlines(), n=0, lineterm="")
-    return tuple(line.expandtabs(4) for line in lines if not line.startswith(("---", "+++", "@@")))
+    return tuple(line[0] + line[1:].expandtabs(4) for line in lines if not line.startswith(("---", "+++", "@@")))

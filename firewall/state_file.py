@@ -124,6 +124,13 @@ def write_wish(path: Path, policy: Policy, *, enabled: bool) -> None:
         write_atomic(path, data, mode=0o644)
 
 
+def _read(descriptor: int, limit_bytes: int) -> bytes:
+    data = b""
+    while len(data) < limit_bytes and (more := os.read(descriptor, limit_bytes - len(data))):
+        data += more
+    return data
+
+
 def read_wish(path: Path, writers: Collection[int]) -> bytes:
     """The file's bytes, if it is a plain file that one of these users alone can have written.
 
@@ -136,7 +143,7 @@ def read_wish(path: Path, writers: Collection[int]) -> bytes:
         raise WishMissing(f"{path} is not there: no node has asked for a firewall here") from None
     except OSError as error:
         raise WishRefused(f"{path} cannot be opened as a plain file: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise WishRefused(f"{path} is no plain file")
@@ -144,7 +151,9 @@ def read_wish(path: Path, writers: Collection[int]) -> bytes:
             raise WishRefused(f"{path} belongs to user {status.st_uid}, who has no say here")
         if status.st_mode & _WRITABLE_BY_OTHERS:
             raise WishRefused(f"{path} can be written by others than its owner", hint=f"chmod go-w {path}")
-        data = file.read(LIMIT_BYTES + 1)
+        data = _read(descriptor, LIMIT_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > LIMIT_BYTES:
         raise WishRefused(f"{path} is larger than {LIMIT_BYTES >> 10} KiB")
     return data

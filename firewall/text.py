@@ -37,7 +37,12 @@ def render(objects: Iterable[Mapping[str, object]]) -> str:
 
 def render_script(objects: Iterable[Mapping[str, object]]) -> str:
     """A script for `nft -f` that puts the table in place of the one that is there, in one transaction."""
-    return f"add table inet llmgw\ndelete table inet llmgw\n{render(objects)}"
+    return render_removal() + render(objects)
+
+
+def render_removal() -> str:
+    """A script for `nft -f` that takes the table away, whether it is there or not."""
+    return "add table inet llmgw\ndelete table inet llmgw\n"
 
 
 def without_counts(text: str) -> str:
