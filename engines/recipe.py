@@ -1,14 +1,16 @@
 """What a recipe file (`engines/recipes/NAME.toml`) may say, and how it is read.
 
-A recipe lists an engine's builds, best first. Every build names what it needs of the machine, the package that
-carries it with the digests of its files, and a command that proves that it runs. The files are our own, but a slip
-in one must not become a strange failure on a node: unknown keys and bad shapes are refused.
+A recipe lists an engine's builds, best first. Every build names what it needs of the machine, where it comes from with
+the digests of what is fetched, and a command that proves that it runs. A build that cannot be had (no digest is known,
+or the operator must bring it) stands there too, with the reason: `llmgw engine plan` then says what a machine could
+run. The files are our own, but a slip in one must not become a strange failure on a node: unknown keys and bad shapes
+are refused.
 """
 
 import functools
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +21,9 @@ _FOLDER = Path(__file__).parent / "recipes"
 
 BuildName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Version = Annotated[str, Meta(pattern=r"^\d+\.\d+$")]
+Architecture = Annotated[str, Meta(pattern=r"^\d+\.\d[af]?$")]
+Computes = Literal["cpu", "cuda", "vulkan", "rocm"]
 RelativePath = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]
 
 
@@ -41,14 +46,50 @@ class Package(_Part, frozen=True, kw_only=True):
     """What below `prefix` is unpacked; empty takes all."""
 
 
+class Environment(_Part, frozen=True, kw_only=True):
+    """A Python environment: one pinned wheel, and what it needs as the index stood on a day."""
+
+    name: str
+    version: str
+    sha256: list[Sha256]
+    date: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")]
+    """Nothing that was uploaded after this day is installed: the day after the release."""
+    python_min: Version
+    python_max: Version
+    leave_out: list[str] = []
+    """Requirements that are not installed."""
+    download_bytes: int
+    """Roughly, of everything."""
+    unpacked_bytes: int
+
+
+class Cuda(_Part, frozen=True, kw_only=True):
+    """What a build asks of NVIDIA's driver and cards."""
+
+    toolkit: Version
+    """PTX is compiled by the driver, which must serve this CUDA version or a newer one."""
+    driver: str
+    """Oldest driver that runs machine code of this toolkit (CUDA 12: 525, CUDA 13: 580)."""
+    native: list[Architecture] = []
+    """Machine code: `8.6` is for 8.6 and 8.x after it (`12.0f` likewise), `12.0a` for 12.0 alone."""
+    ptx: list[Architecture] = []
+    """Compute capabilities with PTX: runs on every later card, once the driver has compiled it."""
+    floor: str = ""
+    """Where the project names only the oldest card, instead of `native`."""
+
+
 class Verify(_Part, frozen=True, kw_only=True):
     """How to see that the executable runs here."""
 
-    arguments: list[str]
-    expect: str
+    arguments: list[str] = []
+    expect: str = ""
     """Must occur in what it writes."""
     libraries: dict[str, str] = {}
     """Shared library of the system -> Debian package, for the hint."""
+    gpu_arguments: list[str] = []
+    """Run as well on a machine whose cards the build is to use."""
+    gpu_expect: str = ""
+    """A regular expression for what that writes."""
 
 
 class BuildRecipe(_Part, frozen=True, kw_only=True):
@@ -61,10 +102,28 @@ class BuildRecipe(_Part, frozen=True, kw_only=True):
     glibc: Annotated[str, Meta(pattern=r"^\d+\.\d+$")]
     cpu_features: list[str] = []
     """As /proc/cpuinfo spells them."""
-    executable: RelativePath
-    package: Package
-    verify: Verify
+    computes: tuple[Computes, ...] = ("cpu",)
+    """On what it can compute; one with `cpu` serves a machine without cards, too."""
+    cuda: Cuda | None = None
+    unresolved: str = ""
+    """Why llmgw cannot install it; then there is no source."""
+    operator: bool = False
+    """The operator brings it."""
+    executable: RelativePath = ""
+    package: Package | None = None
+    python: Environment | None = None
+    verify: Verify = Verify()
     environment: dict[str, str] = {}
+    takes_uuids: bool = True
+
+    def __post_init__(self) -> None:
+        sources = [source for source in (self.package, self.python) if source is not None]
+        if self.unresolved and sources:
+            raise ValueError(f"{self.name} is unresolved and has a source")
+        if not self.unresolved and (len(sources) != 1 or not self.executable or not self.verify.arguments):
+            raise ValueError(f"{self.name} needs one source, an executable and a verification")
+        if ("cuda" in self.computes) != (self.cuda is not None):
+            raise ValueError(f"{self.name} computes with CUDA and does not say what it needs, or the other way round")
 
 
 class Recipe(_Part, frozen=True, kw_only=True):

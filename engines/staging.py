@@ -85,11 +85,22 @@ def publish(staged: Path, final: Path) -> None:
     """
     try:
         if final.is_dir() and staged.is_dir():
-            os.rename(final, final.parent / f"{_PREFIX}{secrets.token_hex(8)}")
+            park(final)
         os.rename(staged, final)
         sync_directory(final.parent)
     except OSError as error:
         raise storage_error(final, error) from error
+
+
+def park(thing: Path) -> Path:
+    """Rename `thing` to what `remove_stale` removes, and return its new path. Raises: StorageError."""
+    parked = thing.parent / f"{_PREFIX}{secrets.token_hex(8)}"
+    try:
+        os.rename(thing, parked)
+        sync_directory(thing.parent)
+    except OSError as error:
+        raise storage_error(thing, error) from error
+    return parked
 
 
 def check_space(folder: Path, need_bytes: int, what: str) -> None:

@@ -22,7 +22,10 @@ _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2", "sse4_2"})
         (Machine("linux-x86_64", (2, 36), frozenset({"sse4_2"})), "needs a processor with avx2, fma, f16c, bmi2"),
         (Machine("linux-x86_64", (2, 36), _AVX2 - {"fma"}), "needs a processor with fma"),
         (Machine("linux-x86_64", (2, 36), frozenset()), "needs a processor with avx2"),
-        (Machine("linux-aarch64", (2, 39), frozenset()), "is for linux-x86_64, this is linux-aarch64"),
+        (
+            Machine("linux-aarch64", (2, 39), frozenset()),
+            "pypi-vulkan-0.10068.0: is for linux-x86_64, this is linux-aarch64",
+        ),
         (Machine("darwin-arm64", (0, 0), frozenset()), "is for linux-x86_64, this is darwin-arm64"),
     ],
 )
