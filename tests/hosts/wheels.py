@@ -31,7 +31,8 @@ def starter_wheels() -> Path:
 
 
 def _wanted() -> list[tuple[str, str]]:
-    builds = [(build.package.name, build.package.version) for build in load_recipe("llamacpp").builds]
+    packages = [build.package for build in load_recipe("llamacpp").builds]
+    builds = [(package.name, package.version) for package in packages if package is not None]
     presets = tomllib.loads((ROOT / "engines/presets.toml").read_text())
     match = re.match(r"package:([^=]+)==([^/]+)/", presets[STARTER]["source"])
     assert match, presets[STARTER]
