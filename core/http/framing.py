@@ -8,7 +8,7 @@ in C and passed on verbatim by the caller, because an upstream's chunked framing
 from collections.abc import Callable
 from typing import ClassVar
 
-from httptools import HttpResponseParser
+from httptools import HttpParserError, HttpResponseParser
 
 from core.http.asgi import Headers
 
@@ -70,6 +70,20 @@ class DecodedFraming(ResponseFraming):
     def __init__(self, on_body: Callable[[bytes], None]) -> None:
         self.on_body = on_body
         super().__init__()
+
+
+def strip_framing(headers: Headers, body: bytes) -> bytes:
+    """A body that came as it stood on the wire, without its chunks; one that is cut off, as far as it goes."""
+    if not any(name == b"transfer-encoding" for name, _ in headers):
+        return body
+    parts: list[bytes] = []
+    framing = DecodedFraming(parts.append)
+    try:
+        framing.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + body)
+    except HttpParserError:
+        pass
+    framing.release()
+    return b"".join(parts)
 
 
 def _ignore(data: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from core.http.asgi import Headers
 from core.http.pool import Target
 from core.http.verdict import Ended
 
@@ -20,6 +21,15 @@ class Attempt(msgspec.Struct, frozen=True):
     ended: Ended
     status: int | None = None
     detail: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An upstream's answer of 400 or more that was read instead of passed on (`RelayPlan.reads_refusals`)."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    """Without framing; cut where it was too long to be the explanation of an error."""
 
 
 class RelayOutcome(msgspec.Struct, frozen=True):
@@ -37,6 +47,8 @@ class RelayOutcome(msgspec.Struct, frozen=True):
     """The body's last bytes, at least 1 KiB where there were so many; a stream's usage stands there."""
     target: Target | None
     attempts: tuple[Attempt, ...]
+    refusal: Refusal | None = None
+    """What the last upstream said, where no head was passed on and the plan wants to know."""
 
 
 class Progress(Protocol):
@@ -60,6 +72,8 @@ class RelayPlan:
     """What the upstream is asked, query included; empty: what the client asked."""
     error_event: bytes = b""
     """An SSE event (`data: …\\n\\n`) that tells the client of a stream that it broke. Never a terminator."""
+    reads_refusals: bool = False
+    """Whether an upstream's answer of 400 and more is read and told in the outcome, for who says it in other words."""
     first_byte_timeout_s: float | None = None
     """From the request's last byte to the head of the response; None: as long as it takes."""
     between_bytes_timeout_s: float | None = None

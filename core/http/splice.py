@@ -11,9 +11,9 @@ import asyncio
 from time import monotonic
 from typing import Protocol
 
-from core.http.framing import ResponseFraming
+from core.http.framing import ResponseFraming, strip_framing
 from core.http.heads import Delimiter, is_event_stream, request_head, response_head
-from core.http.plan import Attempt, RelayOutcome, RelayPlan
+from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.repeat import RememberedResponse
 from core.http.upstream import UpstreamConnection
@@ -21,6 +21,7 @@ from core.http.verdict import Ended, Verdict, classify_status
 
 _TAIL_BYTES = 1024
 _LONG_READ_BYTES = 8192
+_REFUSAL_BYTES = 64 << 10
 _EVENT_BOUNDARY = (b"\n\n\r\n", b"\r\n\r\n\r\n")
 """How a read ends when it ends with a whole chunk that ends with a whole event."""
 
@@ -55,8 +56,8 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_next", "_path", "_pending", "_plan", "_rejected", "_retried_stale", "_seen", "_size",
-        "_status", "_tail", "_target", "_transport", "_write", "decodes",
+        "_first_byte", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected", "_retried_stale", "_seen",
+        "_size", "_status", "_tail", "_target", "_transport", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -71,6 +72,7 @@ class Relay:
         self._target: Target | None = None
         self._next: Target | None = None
         self._rejected: tuple[Ended, int] | None = None
+        self._refusal: Refusal | None = None
         self._retried_stale = False
         self._status: int | None = None
         self._begun = monotonic()
@@ -184,6 +186,10 @@ class Relay:
                 if self._next is not None or verdict is Verdict.HIDE:
                     self._rejected = (ended, status)
                     return False
+            if self._plan.reads_refusals:
+                self._refusal = Refusal(status, framing.headers, b"")
+                self._write = self._collect
+                return True
         self._pass_on(framing, target)
         return True
 
@@ -214,7 +220,8 @@ class Relay:
 
     def complete(self) -> None:
         self._connection = None
-        self._attempt_over(Ended.COMPLETE, "")
+        refusal = self._refusal
+        self._attempt_over(Ended.COMPLETE, "", refusal.status if refusal is not None else None)
         self._end(Ended.COMPLETE)
 
     def failed(self, ended: Ended, detail: str, reused: bool) -> None:
@@ -225,6 +232,11 @@ class Relay:
         elif self._status is not None:
             self._attempt_over(ended, detail)
             self._break(ended)
+        elif self._refusal is not None:
+            self._refusal = None
+            self._write = _nowhere
+            self._size = 0
+            self._try_next(ended, detail)
         elif self._rejected is not None:
             self._go_elsewhere(*self._rejected)
         elif reused and not self._retried_stale and self._target is not None:
@@ -278,6 +290,12 @@ class Relay:
             self._write = transport.write
             transport.write(pending + data)
 
+    def _collect(self, data: bytes) -> None:
+        """Of a refusal's body; it is short, or not worth more."""
+        refusal = self._refusal
+        if refusal is not None and len(refusal.body) < _REFUSAL_BYTES:
+            self._refusal = Refusal(refusal.status, refusal.headers, refusal.body + data)
+
     def _break(self, ended: Ended) -> None:
         """The upstream broke after its head: the client must see that the answer is not whole."""
         at_boundary = self._size == 0 or self._tail.endswith(_EVENT_BOUNDARY)
@@ -320,7 +338,14 @@ class Relay:
             self._tail,
             self._target,
             self._attempts,
+            self._told_refusal(),
         )
+
+    def _told_refusal(self) -> Refusal | None:
+        refusal = self._refusal
+        if refusal is None or self.decodes:
+            return refusal
+        return Refusal(refusal.status, refusal.headers, strip_framing(refusal.headers, refusal.body))
 
 
 def _nowhere(data: bytes) -> None:
