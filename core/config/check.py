@@ -36,7 +36,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_address(host: str) -> bool:
+    """Whether something can be bound to it without a name service: an address or `localhost`."""
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]").partition("%")[0])
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
 def _check_server(config: Config) -> Iterable[Problem]:
+    if not is_address(config.server.host):
+        yield Problem("server.host", f"{config.server.host!r} is no address", hint="an IPv4 or IPv6 address, or localhost")
+        return
     if is_loopback(config.server.host):
         return
     if not config.security.allow_non_loopback_bind:
