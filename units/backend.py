@@ -85,6 +85,14 @@ class UnitBackend(Protocol):
         """Write and remove files atomically, then make the manager read them: one reload for the whole batch."""
         ...
 
+    async def apply_drop_in(self, unit: str, text: str | None, *, users: Sequence[str]) -> bool:
+        """Write (or with None remove) our drop-in of a static unit of the package; whether that changed anything.
+
+        Then `users` are stopped, the unit is restarted, and those that ran are started again. A manager without
+        static units has nothing to change.
+        """
+        ...
+
     async def read_status(self, name: str) -> UnitStatus:
         """The unit's status; a unit nobody knows is `loaded=False`, inactive."""
         ...

@@ -9,6 +9,7 @@ from tests.hosts.harness import Host
 from tests.hosts.node import PROGRAMS, Node
 from tests.hosts.package import installed_host, wait_active
 
+PATIENT_CURL = ("curl", "-fsS", "--retry", "60", "--retry-delay", "1", "--retry-connrefused")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
@@ -95,3 +96,17 @@ def test_bash_completes_commands(node: Node) -> None:
 
     assert {"plain,runtime-start", "plain,runtime-stop", "plain,runtime-restart"} <= set(completed.stdout.split())
     assert node.host.run("bash", "-n", "/usr/share/bash-completion/completions/llmgw").code == 0
+
+
+def test_another_port_in_the_config_moves_the_socket_and_back(node: Node) -> None:
+    path = node.host.path("/etc/llmgw/config.yaml")
+    before = path.read_text()
+    engine = node.engine()
+
+    path.write_text(before.replace("port: 8100", "port: 8777"))
+    node.host.run(*PATIENT_CURL, "http://127.0.0.1:8777/health")
+    assert node.host.run("curl", "-s", "http://127.0.0.1:8100/health", check=False).code == 7
+
+    path.write_text(before)
+    node.host.run(*PATIENT_CURL, "http://127.0.0.1:8100/health")
+    assert node.engine() == engine

@@ -87,6 +87,9 @@ class EmbeddedBackend:
         write_unit_files(self._layout.units, changes)
         await self._call(Operation.RELOAD)
 
+    async def apply_drop_in(self, unit: str, text: str | None, *, users: Sequence[str]) -> bool:
+        return False  # `llmgw up` holds the socket; there is no static unit here
+
     async def read_status(self, name: str) -> UnitStatus:
         return (await self._call(Operation.STATUS, name)).statuses[0]
 

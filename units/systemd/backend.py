@@ -15,7 +15,7 @@ from units.backend import ActiveState, BackendLost, UnitFileChange, UnitJobFaile
 from units.changes import ChangeFeed, ChangeListener
 from units.names import ENGINE_PREFIX, GATE_PREFIX, is_generated
 from units.systemd.bus import SYSTEM_BUS, Bus, BusCallFailed
-from units.systemd.files import read_unit_files, write_unit_files
+from units.systemd.files import read_unit_files, write_drop_in, write_unit_files
 from units.systemd.journal import follow_journal, read_journal
 from units.systemd.manager import Manager
 from units.systemd.status import CHANGE_STAMP, STATUS_PROPERTIES, parse_seconds, parse_status
@@ -86,6 +86,19 @@ class SystemdBackend:
         gone = [change.name for change in changes if change.text is None]
         await asyncio.gather(*(self._manager.ResetFailedUnit(name) for name in gone))
         self._feed.announce(change.name for change in changes)
+
+    async def apply_drop_in(self, unit: str, text: str | None, *, users: Sequence[str]) -> bool:
+        async with self._reloading:
+            if not write_drop_in(self._units, unit, text):
+                return False
+            await self._manager.Reload()
+        running = [user for user in users if (await self.read_status(user)).active_state is not ActiveState.INACTIVE]
+        for user in running:
+            await self.stop(user)
+        await self.restart(unit)
+        for user in running:
+            await self.start(user)
+        return True
 
     async def read_status(self, name: str) -> UnitStatus:
         # Each property is a call of its own, so they are of one moment only if nothing changed from first to last.

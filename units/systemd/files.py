@@ -13,6 +13,9 @@ from core.files import ensure_directory, storage_error, sync_directory, write_at
 from units.backend import UnitFileChange
 from units.names import ENGINE_PREFIX, GATE_PREFIX, is_generated
 
+DROP_IN = "50-llmgw.conf"
+"""Drop-ins of an operator (`systemctl edit` writes override.conf) sort after ours and win."""
+
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
@@ -49,6 +52,23 @@ def write_unit_files(directory: Path, changes: Sequence[UnitFileChange]) -> None
             write_atomic(path, change.text)
         else:
             _remove(path)
+
+
+def write_drop_in(directory: Path, unit: str, text: str | None) -> bool:
+    """Our drop-in of a static unit of the package: written, or removed with None. Whether that changed anything."""
+    path = directory / f"{unit}.d" / DROP_IN
+    try:
+        before = path.read_text() if path.is_file() else None
+    except OSError as error:
+        raise storage_error(path, error) from error
+    if before == text:
+        return False
+    if text is None:
+        _remove(path)
+        return True
+    ensure_directory(path.parent)
+    write_atomic(path, text)
+    return True
 
 
 def _remove_leftovers(directory: Path) -> None:
