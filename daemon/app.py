@@ -27,6 +27,7 @@ from daemon.admitter import Admitter
 from daemon.config_watch import watch_config
 from daemon.examination import examine_node
 from daemon.firewall import Firewall
+from daemon.gateway_socket import apply_address
 from daemon.hardware.memory import read_memory
 from daemon.hardware.sampler import Sampler
 from daemon.hardware.settings import hardware_settings
@@ -93,6 +94,7 @@ class App:
                 adopted = asyncio.Event()
                 parts.append(group.create_task(node.run(adopted)))
                 await adopted.wait()
+                node.in_background(apply_address(loaded.config.server, backend))
                 sampler = self._sampler = self._build_sampler(node)
                 parts.append(group.create_task(sampler.run()))
                 node.admitter.read_cards = lambda: sampler.state().cards
@@ -191,6 +193,7 @@ class App:
             _log.error("config_refused", error=error.message)
             raise
         result = node.use_config(loaded, self._preparer(loaded))
+        node.in_background(apply_address(loaded.config.server, node.backend))
         self._keep(loaded)
         if self._sampler is not None:
             self._sampler.use_settings(hardware_settings(loaded.config, self._layout))
