@@ -70,7 +70,7 @@ def card_lines(card: Card) -> list[str]:
         f"  {name}: {mebibytes(process.memory_mib)} are held by {process.name or '?'}"
         f" (pid {process.pid}, {process.user or 'unknown user'})"
         for process in card.processes
-        if not process.runtime
+        if not process.runtime and _place(card) != "divided"  # its instances say it
     ]
     lines += [f"  {name}: XID {entry.xid} {entry.count} x: {entry.meaning}" for entry in card.xids if not entry.blocks]
     return lines

@@ -59,6 +59,12 @@ def test_others_processes_are_shown_with_pid_and_user() -> None:
     assert "  card 0: 17.5 GiB are held by python (pid 9041, unknown user)" in card_lines(card)
 
 
+def test_a_divided_card_leaves_its_processes_to_its_instances() -> None:
+    parent, instance, *_ = cards_of("h100-mig")
+    assert card_lines(parent) == []
+    assert any("VLLM::EngineCore" in line for line in card_lines(instance))
+
+
 def test_a_card_without_a_driver_is_named_by_its_address() -> None:
     card = Card(uuid="", name="H200", pci="0000:65:00.0", placeable=False, problems=[Problem(code="c", message="m")])
     assert card_row(card)[:3] == ("0000:65:00.0", "H200", "OUT")
