@@ -142,7 +142,7 @@ async def _read_table(session: Session) -> str | None:
         if error.code != "daemon_not_running" or os.geteuid() != 0:
             raise
         present = await load_kernel().read()
-        return None if present is None else render(normalize(present))
+        return None if present is None else render(normalize(present, keep_counted=True))
     if state.table is None and state.reason:
         raise FirewallUnguarded(state.reason, hint=state.hint)
     return state.table

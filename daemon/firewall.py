@@ -14,6 +14,7 @@ from core.tasks import supervise
 from daemon.node import Node
 from firewall.guard import Guard, News, Protection
 from firewall.kernel import FirewallUnavailable, Kernel, NoKernel, load_kernel
+from firewall.normalize import normalize
 from firewall.policy import EVERYBODY, Policy, build_policy, show_range
 from firewall.state_file import write_wish
 from firewall.text import render
@@ -57,8 +58,12 @@ class Firewall:
             mended=standing.mended,
             drift=list(standing.drift),
             drift_at=standing.drift_at,
-            table=render(self._guard.present) if with_table and self._guard.present is not None else None,
+            table=self._table() if with_table else None,
         )
+
+    def _table(self) -> str | None:
+        present = self._guard.present
+        return None if present is None else render(normalize(present, keep_counted=True))
 
     async def look(self) -> FirewallState:
         """Look at the table now, mend it if need be, and tell."""

@@ -14,8 +14,11 @@ from firewall.text import render
 _ORDER = ("table", "set", "chain", "rule")
 
 
-def normalize(objects: Iterable[Mapping[str, object]]) -> list[Object]:
-    """Our table in its one form: table, sets and chains by name, rules by chain and in their order."""
+def normalize(objects: Iterable[Mapping[str, object]], *, keep_counted: bool = False) -> list[Object]:
+    """Our table in its one form: table, sets and chains by name, rules by chain and in their order.
+
+    With `keep_counted` it still says what the rules have counted: for people, not for comparing.
+    """
     known: list[tuple[int, str, Object]] = []
     for item in objects:
         for kind, body in item.items():
@@ -23,11 +26,11 @@ def normalize(objects: Iterable[Mapping[str, object]]) -> list[Object]:
                 continue
             rank = _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
             key = str(body.get("chain" if kind == "rule" else "name", ""))
-            known.append((rank, key, {kind: _body(kind, body)}))
+            known.append((rank, key, {kind: _body(kind, body, keep_counted)}))
     return [item for _, _, item in sorted(known, key=lambda entry: entry[:2])]
 
 
-def _body(kind: str, body: Mapping[str, object]) -> Object:
+def _body(kind: str, body: Mapping[str, object], keep_counted: bool) -> Object:
     kept = {key: value for key, value in body.items() if key != "handle"}
     if kind == "set":
         ranges = read_elements(str(body.get("type")), body.get("elem"))
@@ -35,7 +38,7 @@ def _body(kind: str, body: Mapping[str, object]) -> Object:
             kept.pop("elem", None)
             if ranges:
                 kept["elem"] = build_elements(str(body.get("type")), ranges)
-    if kind == "rule" and isinstance(expressions := body.get("expr"), list):
+    if kind == "rule" and not keep_counted and isinstance(expressions := body.get("expr"), list):
         kept["expr"] = [_uncounted(expression) for expression in expressions]
     return kept
 

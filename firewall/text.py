@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from firewall.elements import show_element
 
-_COUNTS = re.compile(r" counter packets \d+ bytes \d+")
+_COUNTS = re.compile(r"\bcounter packets \d+ bytes \d+")
 _SET_KEYS = {"family", "table", "name", "type", "flags", "elem", "handle"}
 _CHAIN_KEYS = {"family", "table", "name", "type", "hook", "prio", "policy", "handle"}
 _RULE_KEYS = {"family", "table", "chain", "comment", "expr", "handle"}
@@ -47,7 +47,7 @@ def render_removal() -> str:
 
 def without_counts(text: str) -> str:
     """The text with what the counters counted left out."""
-    return _COUNTS.sub(" counter", text)
+    return _COUNTS.sub("counter", text)
 
 
 def _set(body: Mapping[str, object]) -> list[str]:

@@ -119,6 +119,13 @@ def test_counts_are_no_difference_and_go_into_a_new_table() -> None:
     }
 
 
+def test_a_table_that_is_shown_with_counts_is_the_same_without_them() -> None:
+    present = as_read(build_table(WANTED, {"llmgw: from elsewhere": (3, 180), "llmgw: to the gateway": (1, 60)}))
+    shown = render(normalize(present, keep_counted=True))
+    assert "counter packets 3 bytes 180 drop" in shown
+    assert without_counts(shown) == render(normalize(build_table(WANTED)))
+
+
 def test_every_rule_has_a_counter_and_a_comment_of_its_own() -> None:
     rules: list[Any] = [item["rule"] for item in build_table(WANTED) if "rule" in item]
     assert all(any("counter" in expression for expression in rule["expr"]) for rule in rules)
