@@ -19,6 +19,7 @@ from core.api import (
     StartRequest,
     WeightsRequest,
 )
+from core.engines import EngineBuild, EngineList, InstallRequest, PruneRequest, RemovedBuilds, RemoveRequest
 from core.errors import BY_STATUS, BugError, DependencyError, LlmgwError, PermissionError_, UnavailableError
 from core.firewall import FirewallState
 from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
@@ -116,9 +117,27 @@ class DaemonClient:
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)
 
-    def install_engine(self, engine: str) -> AsyncGenerator[Progress, None]:
+    async def engines(self) -> EngineList:
+        """Builds of engines on this machine."""
+        return await self._call("GET", "/v1/engines", EngineList)
+
+    def install_engine(self, engine: str, build: str = "") -> AsyncGenerator[Progress, None]:
         """Progress lines; the last one has `done` or `error`. Close it (`aclosing`) when leaving early."""
-        return self._progress(f"/v1/engines/{quote(engine, safe='')}/install", b"")
+        body = msgspec.json.encode(InstallRequest(build=build))
+        return self._progress(f"/v1/engines/{quote(engine, safe='')}/install", body)
+
+    async def roll_back_engine(self, engine: str) -> EngineBuild:
+        return await self._call("POST", f"/v1/engines/{quote(engine, safe='')}/rollback", EngineBuild, timeout_s=60.0)
+
+    async def remove_engine(self, engine: str, build: str) -> RemovedBuilds:
+        body = msgspec.json.encode(RemoveRequest(build=build))
+        path = f"/v1/engines/{quote(engine, safe='')}/remove"
+        return await self._call("POST", path, RemovedBuilds, body, timeout_s=600.0)
+
+    async def prune_engine(self, engine: str, *, apply: bool) -> RemovedBuilds:
+        body = msgspec.json.encode(PruneRequest(apply=apply))
+        path = f"/v1/engines/{quote(engine, safe='')}/prune"
+        return await self._call("POST", path, RemovedBuilds, body, timeout_s=600.0)
 
     def fetch_weights(self, source: str) -> AsyncGenerator[Progress, None]:
         """Likewise."""

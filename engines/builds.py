@@ -38,6 +38,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sha256: list[str]
     environment: dict[str, str] = {}
     takes_uuids: bool = True
+    size_bytes: int = 0
 
 
 class Active(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -167,13 +168,18 @@ async def remove_build(engine: str, name: str, engines_dir: Path, in_use: Collec
         _discard(folder, name)
 
 
+def prunable_builds(engine: str, engines_dir: Path, in_use: Collection[str]) -> list[str]:
+    """Every build but the one in use, the one before it, and those that runtimes run on or name."""
+    current = find_build(engine, "", engines_dir)
+    kept = {*in_use, read_active(engines_dir / engine).previous, current.name if current else ""}
+    return sorted(build.name for build in list_builds(engine, engines_dir) if build.name not in kept)
+
+
 async def prune_builds(engine: str, engines_dir: Path, in_use: Collection[str]) -> list[str]:
-    """Take away every build but the one in use, the one before it, and those that runtimes run on. Their names."""
+    """Take those away. Returns their names."""
     folder = engines_dir / engine
     async with _locked(engine, folder):
-        current = find_build(engine, "", engines_dir)
-        kept = {*in_use, read_active(folder).previous, current.name if current else ""}
-        names = sorted(build.name for build in list_builds(engine, engines_dir) if build.name not in kept)
+        names = prunable_builds(engine, engines_dir, in_use)
         for name in names:
             _discard(folder, name)
         return names

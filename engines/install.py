@@ -25,7 +25,7 @@ from engines.builds import (
 )
 from engines.machine import Machine, read_machine
 from engines.plan import plan_build
-from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel
+from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
 from engines.recipe import BuildRecipe, Package, Recipe, load_recipe
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import UnsafeArchive, open_archive, plan_members, unpack
@@ -128,7 +128,7 @@ class _Task:
                 raise BugError(f"{recipe.name} has no source")
             self._progress(Progress(step="verify", detail=recipe.name))
             await verify_build(recipe, tree, self._machine)
-            manifest = _manifest(self._engine, recipe, source)
+            manifest = _manifest(self._engine, recipe, source, size_of(tree))
             write_atomic(tree / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
             publish(tree, final)
 
@@ -158,7 +158,7 @@ def _make_executable(path: Path) -> None:
         raise BuildBroken(f"{path.name} is not in the package") from error
 
 
-def _manifest(engine: str, recipe: BuildRecipe, source: str) -> Manifest:
+def _manifest(engine: str, recipe: BuildRecipe, source: str, size_bytes: int) -> Manifest:
     origin = recipe.package or recipe.python
     return Manifest(
         engine=engine,
@@ -169,4 +169,5 @@ def _manifest(engine: str, recipe: BuildRecipe, source: str) -> Manifest:
         sha256=origin.sha256 if origin else [],
         environment=recipe.environment,
         takes_uuids=recipe.takes_uuids,
+        size_bytes=size_bytes,
     )

@@ -54,8 +54,8 @@ class BuildPlan:
 
 
 def plan_build(recipe: Recipe, machine: Machine, wanted: str = "") -> BuildPlan:
-    """Judge every build (or only the `wanted` one) for this machine."""
-    builds = [build for build in recipe.builds if not wanted or build.name == wanted]
+    """Judge every build (or only the one, or those of the version, that is `wanted`) for this machine."""
+    builds = [build for build in recipe.builds if not wanted or wanted in (build.name, build.version)]
     return BuildPlan(recipe.engine, tuple(Verdict(build, _reasons(build, machine)) for build in builds))
 
 

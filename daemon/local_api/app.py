@@ -12,9 +12,10 @@ from daemon.firewall import Firewall
 from daemon.jobs import Jobs
 from daemon.local_api.access import Caller, Gatekeeper, Role, require
 from daemon.local_api.admission import ActivityReports, RuntimeAdmit, RuntimePlan, Serving
+from daemon.local_api.engines import EngineInstall, EnginePrune, EngineRemove, EngineRollback, Engines
 from daemon.local_api.firewall import FirewallResource
 from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
-from daemon.local_api.jobs import EngineInstall, WeightsFetch
+from daemon.local_api.jobs import WeightsFetch
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
 from daemon.local_api.wipe import Wipe
@@ -43,7 +44,11 @@ def create_app(
     app.add_route("/v1/activity", ActivityReports(node))
     app.add_route("/v1/serving", Serving(node))
     app.add_route("/v1/wipe", Wipe(node))
-    app.add_route("/v1/engines/{engine}/install", EngineInstall(node, jobs))
+    app.add_route("/v1/engines", Engines(node))
+    app.add_route("/v1/engines/{engine}/install", EngineInstall(node, jobs, looking.sampler))
+    app.add_route("/v1/engines/{engine}/rollback", EngineRollback(node))
+    app.add_route("/v1/engines/{engine}/remove", EngineRemove(node))
+    app.add_route("/v1/engines/{engine}/prune", EnginePrune(node))
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
     app.add_route("/v1/hardware", Hardware(looking))
     app.add_route("/v1/hardware/clear", HardwareClear(looking))

@@ -39,7 +39,9 @@ async def install(state: Path, wheel: MadeWheel, steps: list[str] | None = None)
 
 def leftovers(state: Path) -> list[str]:
     """Everything below the engine's folder that is neither the build nor what says which one is used."""
-    return [entry.name for entry in (state / "fake").iterdir() if entry.name not in ("wheel-1.0", ".lock", ".active.json")]
+    return [
+        entry.name for entry in (state / "fake").iterdir() if entry.name not in ("wheel-1.0", ".lock", ".active.json")
+    ]
 
 
 def assert_whole(state: Path, wheel: MadeWheel) -> None:

@@ -35,14 +35,14 @@ def make_wheel(
     return MadeWheel(path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def make_engine(folder: Path, *, ballast_bytes: int = 0, server: str = SERVER) -> MadeWheel:
+def make_engine(folder: Path, *, ballast_bytes: int = 0, server: str = SERVER, version: str = "1.0") -> MadeWheel:
     """A wheel with an engine in it: a program that says its version, and incompressible ballast."""
     files = {
         "fake_engine/bin/server": server.encode(),
         "fake_engine/bin/ballast.so": os.urandom(ballast_bytes),
         "fake_engine/__init__.py": b"",
     }
-    return make_wheel(folder, "fake_engine", files, executables=("fake_engine/bin/server",))
+    return make_wheel(folder, "fake_engine", files, executables=("fake_engine/bin/server",), version=version)
 
 
 def make_recipe(sha256: str, *, unpacked_bytes: int = 64 << 20) -> Recipe:

@@ -1,0 +1,215 @@
+"""`llmgw engine`: which build of an engine this machine can run, and those that are here."""
+
+import asyncio
+from collections.abc import Mapping
+
+import click
+
+from cli.output import say, show_json, show_table
+from cli.progress import ProgressView
+from cli.session import Session, pass_session, shared_options
+from core.clock import SystemClock
+from core.config.load import ConfigMissing, load_config
+from core.config.problem import ConfigErrors
+from core.config.schema import Config
+from core.engines import BuildVerdict, EngineBuild, EngineList, EnginePlan, RemovedBuilds
+from core.errors import UnavailableError
+from core.hardware import HardwareState
+from daemon.hardware.inventory import build_state
+from daemon.hardware.probe import Probe
+from daemon.hardware.settings import hardware_settings
+from engines.machine import Machine, add_hardware, read_machine
+from engines.plan import plan_build
+from engines.recipe import load_recipe
+
+_COLUMNS = ("ENGINE", "BUILD", "VERSION", "USE", "SIZE", "RUNTIMES")
+
+
+@click.group(short_help="Choose, install and remove builds of engines.")
+@shared_options
+def engine() -> None:
+    """Builds of the engines: what this machine can run, what is installed, and which one is used.
+
+    `list` shows what is here, `plan` says which build this machine would take and why not the others, `install` brings
+    it here, `rollback` goes back to the one before.
+    """
+
+
+@engine.command("plan", short_help="Say which build this machine takes, and why not the others.")
+@click.argument("name", metavar="ENGINE")
+@shared_options
+@pass_session
+@click.pass_context
+def plan(context: click.Context, session: Session, name: str) -> None:
+    """Judge every build of ENGINE for this machine. Nothing is changed. Exit code 9 when none can be had."""
+    recipe = load_recipe(name)
+    machine = add_hardware(read_machine(), asyncio.run(_hardware(session)))
+    judged = plan_build(recipe, machine)
+    chosen = judged.chosen.name if judged.chosen else ""
+    answer = EnginePlan(
+        engine=name,
+        machine=describe_machine(machine),
+        chosen=chosen,
+        verdicts=[
+            BuildVerdict(
+                name=one.build.name,
+                version=one.build.version,
+                chosen=one.build.name == chosen,
+                reasons=list(one.reasons),
+            )
+            for one in judged.verdicts
+        ],
+    )
+    if session.json:
+        show_json(answer)
+    else:
+        _show_plan(answer)
+    if not chosen:
+        context.exit(UnavailableError.exit_code)
+
+
+@engine.command("list", short_help="Show the builds that are installed.")
+@shared_options
+@pass_session
+def list_(session: Session) -> None:
+    """Show every build on this machine, which one is used where a runtime names none, and what runs on it."""
+
+    async def ask() -> EngineList:
+        async with session.daemon() as daemon:
+            return await daemon.engines()
+
+    answer = asyncio.run(ask())
+    if session.json:
+        show_json(answer)
+    elif answer.builds:
+        show_table(_COLUMNS, [_row(build) for build in answer.builds])
+    else:
+        say("No builds are installed.")
+
+
+@engine.command("install", short_help="Install the best build for this machine.")
+@click.argument("name", metavar="ENGINE")
+@click.option("--build", metavar="NAME", default="", help="This build, or the best of this version.")
+@shared_options
+@pass_session
+def install(session: Session, name: str, build: str) -> None:
+    """Bring a build of ENGINE onto this machine, prove that it runs, and use it from now on.
+
+    Interrupt it at any time: the daemon goes on, and the same command shows how far it is.
+    """
+
+    async def work() -> str:
+        async with session.daemon() as daemon:
+            with ProgressView() as view:
+                return await view.follow(f"engine {name}", daemon.install_engine(name, build))
+
+    made = asyncio.run(work())
+    if session.json:
+        show_json({"engine": name, "build": made})
+
+
+@engine.command("rollback", short_help="Use the build before this one again.")
+@click.argument("name", metavar="ENGINE")
+@shared_options
+@pass_session
+def rollback(session: Session, name: str) -> None:
+    """Use the previous build of ENGINE. Runtimes take it with their next start."""
+
+    async def ask() -> EngineBuild:
+        async with session.daemon() as daemon:
+            return await daemon.roll_back_engine(name)
+
+    answer = asyncio.run(ask())
+    if session.json:
+        show_json(answer)
+    else:
+        say(f"{name} uses {answer.name} now; runtimes take it with their next start")
+
+
+@engine.command("remove", short_help="Remove one build.")
+@click.argument("name", metavar="ENGINE")
+@click.argument("build")
+@shared_options
+@pass_session
+def remove(session: Session, name: str, build: str) -> None:
+    """Take BUILD of ENGINE off this machine. One that a runtime runs on, or names, is refused."""
+
+    async def ask() -> RemovedBuilds:
+        async with session.daemon() as daemon:
+            return await daemon.remove_engine(name, build)
+
+    _show_removed(session, asyncio.run(ask()), "removed")
+
+
+@engine.command("prune", short_help="Remove builds that nothing uses.")
+@click.argument("name", metavar="ENGINE")
+@click.option("--apply", is_flag=True, help="Do it; without, only say what would go.")
+@shared_options
+@pass_session
+def prune(session: Session, name: str, apply: bool) -> None:
+    """Take away every build of ENGINE but the one in use, the one before it, and those that runtimes use."""
+
+    async def ask() -> RemovedBuilds:
+        async with session.daemon() as daemon:
+            return await daemon.prune_engine(name, apply=apply)
+
+    _show_removed(session, asyncio.run(ask()), "removed" if apply else "would remove (--apply does it)")
+
+
+def describe_machine(machine: Machine) -> str:
+    """What the choice was made by, in one line."""
+    glibc = f"glibc {machine.glibc[0]}.{machine.glibc[1]}" if machine.glibc != (0, 0) else "no glibc"
+    parts = [machine.platform, glibc, f"Python {machine.python[0]}.{machine.python[1]}"]
+    parts += [f"{gpu.name} ({gpu.capability[0]}.{gpu.capability[1]})" for gpu in machine.gpus]
+    if machine.driver:
+        parts.append(f"driver {'.'.join(str(number) for number in machine.driver)}")
+    parts += [f"a card of {maker}" for maker in machine.other_gpus]
+    return ", ".join(parts if machine.gpus or machine.other_gpus else [*parts, "no card"])
+
+
+def _show_plan(answer: EnginePlan) -> None:
+    say(f"{answer.engine} on {answer.machine}:")
+    for verdict in answer.verdicts:
+        if verdict.chosen:
+            say(f"  take {verdict.name} ({verdict.version})")
+        elif not verdict.reasons:
+            say(f"  also {verdict.name} ({verdict.version}), when that fails")
+        else:
+            say(f"  not  {verdict.name}: {'; '.join(verdict.reasons)}")
+    if not answer.chosen:
+        say("No build can be had; set runtimes.<id>.build to an executable of your own.")
+
+
+def _row(build: EngineBuild) -> tuple[str, ...]:
+    use = "active" if build.active else "previous" if build.previous else "-"
+    runtimes = ", ".join(build.used_by) or "-"
+    return (build.engine, build.name, build.version, use, f"{build.size_bytes >> 20} MiB", runtimes)
+
+
+def _show_removed(session: Session, answer: RemovedBuilds, verb: str) -> None:
+    if session.json:
+        show_json(answer)
+    else:
+        say(f"{verb}: {', '.join(answer.builds) or 'nothing'}")
+
+
+async def _hardware(session: Session) -> HardwareState:
+    """From the daemon, or with our own eyes where none runs."""
+    try:
+        async with session.daemon() as daemon:
+            return await daemon.hardware(fresh=True)
+    except UnavailableError as error:
+        if error.code != "daemon_not_running":
+            raise
+    try:
+        config = load_config(session.layout, session.environment()).config
+    except (ConfigErrors, ConfigMissing):
+        config = Config()
+    settings, clock = hardware_settings(config, session.layout), SystemClock()
+    probe = Probe(settings.places, clock, _no_owners)
+    await probe.read_all()
+    return build_state(probe.inventory, settings.rules, clock.monotonic_s(), "")
+
+
+async def _no_owners() -> Mapping[int, str]:
+    return {}

@@ -1,0 +1,71 @@
+"""Wire messages of engine builds.
+
+GET  /v1/engines                    -> EngineList
+POST /v1/engines/{engine}/install   InstallRequest -> core.api.Progress lines; the last has `done` or `error`
+POST /v1/engines/{engine}/rollback  -> EngineBuild, the one in use now
+POST /v1/engines/{engine}/remove    RemoveRequest -> RemovedBuilds
+POST /v1/engines/{engine}/prune     PruneRequest -> RemovedBuilds
+"""
+
+from core.message import Message
+
+
+class EngineBuild(Message, frozen=True, kw_only=True):
+    """One build on this machine."""
+
+    engine: str
+    name: str
+    version: str
+    path: str
+    source: str = ""
+    """Where it came from."""
+    active: bool = False
+    """It is used where a runtime names no build."""
+    previous: bool = False
+    """It was used before: `rollback` goes back to it."""
+    used_by: list[str] = []
+    """Runtimes that run on it, or name it."""
+    size_bytes: int = 0
+
+
+class EngineList(Message, frozen=True, kw_only=True):
+    builds: list[EngineBuild] = []
+
+
+class InstallRequest(Message, frozen=True, kw_only=True):
+    build: str = ""
+    """A build's name, or a version; empty: the best for this machine."""
+
+
+class RemoveRequest(Message, frozen=True, kw_only=True):
+    build: str
+
+
+class PruneRequest(Message, frozen=True, kw_only=True):
+    apply: bool = False
+    """False: only say what would go."""
+
+
+class RemovedBuilds(Message, frozen=True, kw_only=True):
+    """Builds that are gone (or would be)."""
+
+    builds: list[str] = []
+
+
+class BuildVerdict(Message, frozen=True, kw_only=True):
+    """One build of a recipe, and what speaks against it on this machine."""
+
+    name: str
+    version: str
+    chosen: bool = False
+    reasons: list[str] = []
+
+
+class EnginePlan(Message, frozen=True, kw_only=True):
+    """What `llmgw engine plan` answers."""
+
+    engine: str
+    machine: str
+    """In words: what was decided by."""
+    chosen: str = ""
+    verdicts: list[BuildVerdict] = []
