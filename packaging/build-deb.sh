@@ -17,6 +17,9 @@ fail() { # MESSAGE
 }
 
 mkdir -p build dist
+# Two builds at once would pull the staged tree from under each other.
+exec 9>build/deb.lock
+! command -v flock >/dev/null || flock 9
 : >"$log"
 if [ ! -d "$vendor" ]; then
     rm -rf build/vendor-*
