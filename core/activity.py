@@ -23,6 +23,8 @@ class RuntimeActivity(Message, frozen=True, kw_only=True):
     """Seconds since the last request ended; null: there was none."""
     bytes_total: int = 0
     """Bytes of answers that the engine has sent so far: whether it moves."""
+    held_back: int = 0
+    """Of the active ones: those whose client does not read, so that the engine is paused for it."""
     stalled_s: float = 0.0
     """How long the request that waits longest for its next byte has waited; 0: none does."""
 

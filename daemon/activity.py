@@ -14,6 +14,7 @@ class Load:
     idle_s: float | None = None
     """Seconds since the last request ended anywhere; None: none ever did."""
     bytes_total: int = 0
+    held_back: int = 0
     stalled_s: float = 0.0
 
     @property
@@ -53,6 +54,7 @@ class Activity:
             waiting=sum(part.waiting for part in parts),
             idle_s=None if ended_s is None else now_s - ended_s,
             bytes_total=sum(part.bytes_total for part in parts),
+            held_back=sum(part.held_back for part in parts),
             stalled_s=max((part.stalled_s for part in parts), default=0.0),
         )
 

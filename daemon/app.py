@@ -22,6 +22,7 @@ from core.http.client import HttpClient
 from core.http.server import HttpService, serve_unix
 from core.notify import Notifier
 from core.paths import Layout
+from core.tasks import supervise
 from daemon.activity import Activity
 from daemon.admitter import Admitter
 from daemon.config_watch import watch_config
@@ -38,6 +39,7 @@ from daemon.local_api.hardware import Looking
 from daemon.node import Node
 from daemon.owners import read_owners
 from daemon.runtimes.estimates import Estimates
+from daemon.runtimes.monitor import Monitor, Surveyed
 from daemon.runtimes.prepare import Preparer, node_facts
 from engines.judge import judge_runtimes
 from units.registry import load_backend
@@ -98,6 +100,8 @@ class App:
                 sampler = self._sampler = self._build_sampler(node)
                 parts.append(group.create_task(sampler.run()))
                 node.admitter.read_cards = lambda: sampler.state().cards
+                monitor = _build_monitor(node, http)
+                parts.append(group.create_task(supervise("monitor", monitor.run, _log)))
                 firewall = self._firewall = Firewall(node, self._layout, self._service_manager)
                 parts.append(group.create_task(firewall.run()))
                 parts.append(group.create_task(self._feed_watchdog()))
@@ -253,3 +257,20 @@ def _build_looking(node: Node, sampler: Sampler, firewall: Firewall, http: HttpC
         return await examine_node(node, await sampler.refresh(), firewall.state(), http)
 
     return Looking(sampler, examine)
+
+
+def _build_monitor(node: Node, http: HttpClient) -> Monitor:
+    return Monitor(
+        Surveyed(
+            controllers=node.controllers,
+            config=lambda: node.config_use.loaded.config,
+            this_node=lambda: node.preparer.node,
+            activity=node.admitter.activity,
+            estimates=node.admitter.estimates,
+            backend=node.backend,
+            http=http,
+            clock=node.admitter.clock,
+            log=logging.get_logger("daemon.monitor"),
+            restart=node.restart_stuck,
+        )
+    )

@@ -308,6 +308,12 @@ class Node:
         """The file on disk cannot be used; say so until it can."""
         self.config_use.error = error.message
 
+    def restart_stuck(self, runtime_id: str, reason: str) -> None:
+        """The watchdog wants a new life of it. Whoever wanted it to run still does, so nothing else changes."""
+        controller = self.controllers[runtime_id]
+        controller.restart_requested, controller.restart_reason = True, reason
+        self._wake.set()
+
     def retry_missing(self) -> None:
         """Something was installed: runtimes that failed for want of it may start now."""
         for controller in self.controllers.values():
@@ -363,6 +369,7 @@ class Node:
                 adapter,
                 runtime_id in self._intents.held,
             )
+                controller.ejected,
         return views
 
     # Small things
@@ -383,6 +390,7 @@ class Node:
             spec_hash=controller.attempted_hash,
             restart=controller.restart_requested,
         )
+            restart_reason=controller.restart_reason,
 
     def _changed(self) -> None:
         self._wake.set()

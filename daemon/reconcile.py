@@ -32,6 +32,7 @@ class Seen:
     """Of the unit on disk, or of the attempt that failed."""
     restart: bool = False
     """Somebody asked for a restart that has not happened yet."""
+    restart_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _towards_running(runtime_id: str, want: Wanted, seen: Seen) -> Action | None
     changed = seen.spec_hash != want.spec_hash
     if seen.state in _UP:
         if seen.restart:
-            return Stop(runtime_id, "restart requested", hold=False)
+            return Stop(runtime_id, seen.restart_reason or "restart requested", hold=False)
         return Stop(runtime_id, "its settings changed", hold=False) if changed else None
     if seen.state is RuntimeState.FAILED and not seen.restart and not changed:
         return None  # it is not retried by itself: an operator, or a changed setting, does

@@ -21,6 +21,8 @@ class RuntimeView:
     adapter: EngineAdapter
     hold: bool = False
     """An operator stopped it."""
+    ejected: str = ""
+    """Why it is out of rotation though it runs; empty: it is not."""
 
 
 def build_route_table(
@@ -55,9 +57,9 @@ def _model(config: Config, model: Model, aliases: list[str], view: RuntimeView, 
         runtime=model.runtime,
         host="127.0.0.1",
         port=view.port,
-        ready=view.state is RuntimeState.RUNNING and view.port > 0,
+        ready=view.state is RuntimeState.RUNNING and view.port > 0 and not view.ejected,
         state=view.state.value,
-        reason=view.reason,
+        reason=view.ejected or view.reason,
         hold=view.hold,
         key_file=view.key_file,
         upstream_model=model.upstream_model,

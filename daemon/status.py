@@ -1,7 +1,6 @@
 """The node's state as the local API tells it."""
 
 import os
-from pathlib import Path
 
 from core import VERSION
 from core.api import ConfigStatus, NodeState, RuntimeStatus
@@ -12,9 +11,8 @@ from core.runtime import RuntimeState
 from daemon.hardware.memory import read_memory
 from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
+from daemon.runtimes.processes import read_resident_mib
 from daemon.runtimes.spec import served_models
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeStatus:
@@ -26,7 +24,7 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
     return RuntimeStatus(
         id=controller.runtime_id,
         state=controller.state.value,
-        reason=controller.reason,
+        reason=controller.ejected or controller.reason,
         since=controller.since,
         engine=runtime.engine if runtime else (record.engine if record else ""),
         build=record.build if record else "",
@@ -73,12 +71,4 @@ async def _memory_mib(node: Node, controller: RuntimeController) -> int | None:
         pids = await node.backend.read_pids(controller.unit_name)
     except LlmgwError:
         return None
-    sizes = [size for pid in pids if (size := _resident_bytes(pid)) is not None]
-    return sum(sizes) >> 20 if sizes else None
-
-
-def _resident_bytes(pid: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        return None
+    return read_resident_mib(pids)

@@ -129,6 +129,8 @@ class Progress:
     running: float | None = None
     waiting: float | None = None
     tokens_total: float | None = None
+    steps_total: float | None = None
+    """Passes through the model, where the engine counts its tokens only at the end of an answer."""
 
 
 class EngineAdapter(Protocol):

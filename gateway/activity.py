@@ -41,12 +41,14 @@ class Observer:
         return found
 
     def _describe(self, load: TargetLoad, seen: dict[UnderWay, tuple[int, float]], now_s: float) -> RuntimeActivity:
-        size_bytes, since_s = load.done_bytes, now_s
+        size_bytes, since_s, held_back = load.done_bytes, now_s, 0
         for request in load.under_way:
             so_far = request.progress.size_bytes if request.progress is not None else 0
             size_bytes += so_far
             # The first byte of a buffered answer is its last, and a client that does not read stops the engine itself.
-            if request.is_streamed and not (request.progress is not None and request.progress.is_held_back):
+            if request.progress is not None and request.progress.is_held_back:
+                held_back += 1
+            elif request.is_streamed:
                 before = self._seen.get(request)
                 seen[request] = before if before is not None and before[0] == so_far else (so_far, now_s)
                 since_s = min(since_s, seen[request][1])
@@ -55,6 +57,7 @@ class Observer:
             waiting=load.waiting,
             idle_s=None if load.ended_s is None else round(now_s - load.ended_s, 3),
             bytes_total=size_bytes,
+            held_back=held_back,
             stalled_s=round(now_s - since_s, 3),
         )
 
@@ -66,6 +69,7 @@ def _join(one: RuntimeActivity, other: RuntimeActivity) -> RuntimeActivity:
         waiting=one.waiting + other.waiting,
         idle_s=min(idle_s, default=None),
         bytes_total=one.bytes_total + other.bytes_total,
+        held_back=one.held_back + other.held_back,
         stalled_s=max(one.stalled_s, other.stalled_s),
     )
 

@@ -27,7 +27,7 @@ _LOADING = _Rule("model_loading", "is being loaded", 5)
 _HELD = _Rule("runtime_stopped", "was stopped by an operator", 0)
 _UNKNOWN = _Rule("runtime_not_ready", "is not ready", 2)
 _RULES: dict[str, _Rule] = {
-    RuntimeState.RUNNING: _Rule("runtime_not_ready", "runs but does not answer its health check", 2),
+    RuntimeState.RUNNING: _Rule("runtime_not_ready", "runs but is out of rotation", 2),
     RuntimeState.WARMING: _LOADING,
     RuntimeState.STARTING: _LOADING,
     RuntimeState.QUEUED: _Rule("model_loading", "waits for room to be loaded", 5),

@@ -59,6 +59,31 @@ class Model(Section, frozen=True, kw_only=True):
     context_window: Positive | None = None
 
 
+class Watchdog(Section, frozen=True, kw_only=True):
+    """What happens to an engine that has requests and moves nothing; applies live."""
+
+    enabled: bool = True
+    action: Literal["restart", "observe"] = "restart"
+    """`observe` only tells."""
+    eject_after_ms: Annotated[int, Meta(ge=10_000)] = 20_000
+    """Out of rotation after so long without a byte or a token. Less would be decided on one look at the engine."""
+    min_no_progress_ms: Annotated[int, Meta(ge=10_000)] = 120_000
+    """Restarted after so long."""
+    failure_threshold: Positive = 3
+    """Or after so many times that all clients of a stalled engine gave up …"""
+    failure_window_ms: Positive = 600_000
+    """… within this time."""
+    cooldown_ms: NonNegative = 600_000
+    """No second restart within this time."""
+
+
+class Warmup(Section, frozen=True, kw_only=True):
+    """One request of the operator's own that warms an engine up."""
+
+    path: Annotated[str, Meta(pattern="^/")]
+    body: dict[str, object] = {}
+
+
 class Runtime(Section, frozen=True, kw_only=True):
     """One engine to serve on this node."""
 
@@ -103,6 +128,18 @@ class RuntimePolicy(Section, frozen=True, kw_only=True):
     """What all runtimes together may use of the host's memory."""
     max_memory_utilization: Annotated[float, Meta(gt=0, lt=1)] | None = None
     """The same as a share of the whole."""
+    watchdog: Watchdog = Watchdog()
+    warmup: bool | Warmup = False
+    """Answer one request before clients are let in: a single token, or what is given."""
+
+
+class MemorySafety(Section, frozen=True, kw_only=True):
+    """What keeps a load from taking the whole machine down."""
+
+    mode: Literal["enforce", "off"] = "enforce"
+    min_available_memory_gb: GiB | None = None
+    """A load is ended when less is available; None: the smaller of 1 GiB and 5 % of the machine's memory."""
+    poll_interval_ms: Annotated[int, Meta(ge=50, le=10_000)] = 250
     reserve_memory_gb: GiB = 8.0
     """The same as what must stay free; at most a quarter of the machine."""
     admission_wait_ms: NonNegative = 120_000
@@ -122,6 +159,7 @@ class Engines(Section, frozen=True, kw_only=True):
     """System user of every engine, where the daemon is root."""
     mirror: str = ""
     """A directory or an index URL that replaces the package index; for machines without internet."""
+    memory_safety: MemorySafety = MemorySafety()
 
 
 class Ports(Section, frozen=True, kw_only=True):

@@ -82,6 +82,12 @@ class RuntimeController:
         self.attempted_hash = ""
         self.deadline_s = 0.0
         self.restart_requested = False
+        self.restart_reason = ""
+        """Why, when it was not an operator who asked."""
+        self.ejected = ""
+        """Why it is out of rotation though it runs; empty: it is not."""
+        self.last_pids: frozenset[int] = frozenset()
+        """Its processes when they were last looked at."""
         self._shared = shared
         self._log = shared.log.bind(runtime=runtime_id)
         self._job: asyncio.Task[None] | None = None
@@ -108,7 +114,7 @@ class RuntimeController:
         """The unit file is written; start it and wait until it serves."""
         self.record, self.probe, self.deadline_s = prepared.record, prepared.probe, prepared.deadline_s
         self.status, self.error, self.last_log = None, None, []
-        self.attempted_hash, self.restart_requested = prepared.record.spec_hash, False
+        self.attempted_hash, self.restart_requested, self.restart_reason = prepared.record.spec_hash, False, ""
         self._move(RuntimeState.STARTING, "loading")
         self._run(self._start())
 
@@ -118,7 +124,8 @@ class RuntimeController:
         if self.state is RuntimeState.QUEUED:
             self._move(RuntimeState.STOPPED, reason)
             return
-        if self.state is RuntimeState.RUNNING and drain_s > 0:
+        # What an ejected one has under way does not move, and it has had its time.
+        if self.state is RuntimeState.RUNNING and drain_s > 0 and not self.ejected:
             self._move(RuntimeState.DRAINING, reason)
         else:
             self._move(RuntimeState.STOPPING, reason)
@@ -140,6 +147,18 @@ class RuntimeController:
     def queued_s(self) -> float:
         """How long it has waited for room."""
         return self._shared.clock.monotonic_s() - self.since_s if self.state is RuntimeState.QUEUED else 0.0
+
+    def eject(self, reason: str) -> None:
+        """Out of rotation: no new requests until `readmit`."""
+        self.ejected = reason
+        self._announce()
+
+    def readmit(self) -> bool:
+        """Back into rotation; whether it was out."""
+        was_out, self.ejected = bool(self.ejected), ""
+        if was_out:
+            self._announce()
+        return was_out
 
     def fail(self, error: LlmgwError, attempted_hash: str) -> None:
         """It could not even be prepared."""
@@ -319,7 +338,7 @@ class RuntimeController:
         check_transition(self.state, state)
         self._log.info("runtime_state", state=state, before=self.state, reason=reason)
         self.since, self.since_s = _now(), self._shared.clock.monotonic_s()
-        self.state, self.reason = state, reason
+        self.state, self.reason, self.ejected = state, reason, ""
         self._announce()
 
     def _announce(self) -> None:

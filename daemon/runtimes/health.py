@@ -29,15 +29,21 @@ class Probe:
     spec: EngineSpec
     key_path: Path | None
 
+    def url(self, path: str) -> str:
+        """Where the engine answers `path`; a whole URL stays what it is."""
+        return path if "://" in path else f"http://{self.spec.host}:{self.spec.port}{path}"
+
+    def headers(self) -> dict[str, str]:
+        """What it demands of every request. The key is read anew each time: it lies in a file of its own."""
+        if self.key_path is None or not self.key_path.exists():
+            return {}
+        return {"Authorization": f"Bearer {self.key_path.read_text().strip()}"}
+
     async def ask(self, http: HttpClient) -> Answer:
         """One question and its answer; never raises for what an engine may do."""
         probe = self.adapter.health_probe(self.spec)
-        url = probe.path if "://" in probe.path else f"http://{self.spec.host}:{self.spec.port}{probe.path}"
-        headers = {}
-        if self.key_path is not None and self.key_path.exists():
-            headers["Authorization"] = f"Bearer {self.key_path.read_text().strip()}"
         try:
-            reply = await http.fetch("GET", url, headers=headers, timeout_s=probe.timeout_s)
+            reply = await http.fetch("GET", self.url(probe.path), headers=self.headers(), timeout_s=probe.timeout_s)
         except UnavailableError:
             return Answer.REFUSED
         except TimedOutError:

@@ -9,7 +9,14 @@ import msgspec
 from core.config.schema import Config, Runtime
 from engines.adapter import EngineSpec
 
-_LIVE_FIELDS = frozenset({"enabled", "keepWarm", "startupTimeoutMs", "healthUrl"})
+_LIVE_FIELDS = frozenset(
+    {
+        *("enabled", "keepWarm", "preferredWarm", "priority", "idleStopMs"),
+        *("startupTimeoutMs", "healthUrl", "warmup", "watchdog"),
+        *("maxQueuedRequests", "queueTimeoutMs", "queueRetryAfterSeconds"),
+        *("interactiveReservedSlots", "requestStartupWaitMs"),
+    }
+)
 """Settings that take effect without a restart, so they are no part of the hash."""
 
 _BASE_DEADLINE_S = 300.0

@@ -122,6 +122,7 @@ class LlamaCppAdapter:
             running=samples.get("llamacpp:requests_processing"),
             waiting=samples.get("llamacpp:requests_deferred"),
             tokens_total=sum(tokens) if tokens else None,
+            steps_total=samples.get("llamacpp:n_decode_total"),
         )
 
 

@@ -25,9 +25,11 @@ def keys(section: type[Section], path: str = "") -> Iterator[tuple[str, object]]
     for field in msgspec.structs.fields(section):
         name = f"{path}{field.encode_name}"
         inner = [kind for kind in _types(field.type) if isinstance(kind, type) and issubclass(kind, Section)]
-        if not inner:
+        if not inner or bool in _types(field.type):  # `true`, or settings of one's own
             yield name, _default(field)
-        elif typing.get_origin(field.type) is list:
+        if not inner:
+            continue
+        if typing.get_origin(field.type) is list:
             yield from keys(inner[0], f"{name}[].")
         elif typing.get_origin(field.type) is dict:
             yield from keys(inner[0], f"{name}.ID.")
