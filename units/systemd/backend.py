@@ -21,6 +21,7 @@ from units.systemd.manager import Manager
 from units.systemd.status import CHANGE_STAMP, STATUS_PROPERTIES, parse_seconds, parse_status
 
 CONNECT_TIMEOUT_S = 10.0
+STATIC_UNIT_TIMEOUT_S = 30.0
 JOB_MARGIN_S = 30.0
 INFINITY_S = 3600.0
 """What an infinite timeout of a unit counts as."""
@@ -95,9 +96,14 @@ class SystemdBackend:
         running = [user for user in users if (await self.read_status(user)).active_state is not ActiveState.INACTIVE]
         for user in running:
             await self.stop(user)
-        await self.restart(unit)
+        # A socket has none of a service's timeouts to be asked for.
+        result = await self._manager.RestartUnit(unit, timeout_s=STATIC_UNIT_TIMEOUT_S)
         for user in running:
             await self.start(user)
+        if result != "done":
+            raise UnitJobFailed(
+                f"systemd could not restart {unit}: its job ended as {result}", hint=f"journalctl -u {unit}"
+            )
         return True
 
     async def read_status(self, name: str) -> UnitStatus:
