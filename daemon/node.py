@@ -368,8 +368,8 @@ class Node:
                 key_file,
                 adapter,
                 runtime_id in self._intents.held,
-            )
                 controller.ejected,
+            )
         return views
 
     # Small things
