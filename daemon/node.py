@@ -25,8 +25,11 @@ from daemon.publisher import RoutePublisher
 from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.routes import RuntimeView, build_route_table
 from daemon.runtimes.controller import RuntimeController, Surround, is_settled
+from daemon.runtimes.memory_guard import MemoryGuard
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.residency import Stay, idle_runtimes
+from daemon.runtimes.spec import served_models
+from daemon.runtimes.warmup import WarmupCall, plan_warmup
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend
 from units.names import engine_unit_name
@@ -103,6 +106,9 @@ class Node:
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.publisher = RoutePublisher()
+        self._guard = MemoryGuard(
+            admitter.read_memory, lambda: self.config_use.loaded.config.runtime_policy.memory_safety
+        )
         self._shared = Surround(
             backend=backend,
             http=http,
@@ -112,6 +118,8 @@ class Node:
             stopped_outside=self._intents.hold,
             wait_silent=self._wait_silent,
             clock=admitter.clock,
+            guard=self._guard,
+            warmup=self._warmup,
         )
 
     # Life of the program
@@ -125,6 +133,7 @@ class Node:
             await adopt_all(records, self._controller, self.preparer, self.backend)
             group.create_task(self._watch())
             group.create_task(self._tick())
+            group.create_task(self._guard.run())
             adopted.set()
             await self._reconcile_for_ever()
 
@@ -233,6 +242,8 @@ class Node:
             raise RuntimeHeld(
                 f"runtime {runtime_id} was stopped by an operator", hint=f"llmgw runtime-start {runtime_id}"
             )
+        if controller.needs_operator and reason == REQUEST:
+            raise _start_failed(controller)
         if not self._intents.serving:
             raise ServingStopped("this node does not serve now", hint="llmgw start")
         if controller.state in _AT_REST:
@@ -270,12 +281,7 @@ class Node:
         if isinstance(controller.error, AdmissionRefused):
             raise controller.error
         if controller.state is RuntimeState.FAILED:
-            cause = controller.error
-            raise RuntimeStartFailed(
-                controller.reason or f"runtime {controller.runtime_id} failed",
-                hint=cause.hint if cause else f"llmgw logs {controller.runtime_id}",
-                code=cause.code if cause else None,
-            )
+            raise _start_failed(controller)
 
     def _has_come_to_rest(self, controller: RuntimeController) -> bool:
         """Whether a wait for `running` is over, one way or the other."""
@@ -374,6 +380,14 @@ class Node:
 
     # Small things
 
+    def _warmup(self, runtime_id: str) -> WarmupCall | None:
+        config = self.config_use.loaded.config
+        runtime = config.runtimes.get(runtime_id)
+        if runtime is None:
+            return None
+        models = [model for model in config.models if model.runtime == runtime_id]
+        return plan_warmup(runtime, models, get_adapter(runtime.engine).routes, served_models(config, runtime_id)[0])
+
     def _controller(self, runtime_id: str) -> RuntimeController:
         if runtime_id not in self.controllers:
             self.controllers[runtime_id] = RuntimeController(runtime_id, engine_unit_name(runtime_id), self._shared)
@@ -389,8 +403,8 @@ class Node:
             unit_hold=bool(controller.record and controller.record.hold),
             spec_hash=controller.attempted_hash,
             restart=controller.restart_requested,
-        )
             restart_reason=controller.restart_reason,
+        )
 
     def _changed(self) -> None:
         self._wake.set()
@@ -399,6 +413,15 @@ class Node:
         if self._group is None:
             raise DependencyError("the node does not run yet")
         return self._group.create_task(job)
+
+
+def _start_failed(controller: RuntimeController) -> RuntimeStartFailed:
+    cause = controller.error
+    return RuntimeStartFailed(
+        controller.reason or f"runtime {controller.runtime_id} failed",
+        hint=cause.hint if cause else f"llmgw logs {controller.runtime_id}",
+        code=cause.code if cause else None,
+    )
 
 
 def _now() -> str:

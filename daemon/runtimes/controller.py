@@ -6,6 +6,7 @@ should run; `daemon/reconcile.py` does. All changes of state go through `_move`.
 """
 
 import asyncio
+import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,13 +17,16 @@ from core.http.client import HttpClient
 from core.log import EventLogger
 from core.runtime import RuntimeState, check_transition
 from daemon.runtimes.health import Answer, Probe
+from daemon.runtimes.memory_guard import MemoryGuard, MemorySafetyAbort
 from daemon.runtimes.prepare import Prepared
+from daemon.runtimes.warmup import WarmupCall, WarmupFailed, warm_up
 from units.backend import ActiveState, UnitBackend, UnitStatus
 from units.model import UnitRecord
 
 _PROBE_FIRST_S = 0.02
 _PROBE_MAX_S = 1.0
 _LOG_LINES = 20
+_LASTING = frozenset({MemorySafetyAbort.code})
 _DOWN = frozenset({ActiveState.FAILED, ActiveState.INACTIVE})
 
 
@@ -60,6 +64,9 @@ class Surround:
     wait_silent: Callable[[str], Coroutine[None, None, None]]
     """Returns when no gateway sends the runtime anything any more and nothing is under way."""
     clock: Clock
+    guard: MemoryGuard
+    warmup: Callable[[str], WarmupCall | None]
+    """What a runtime is asked before clients are let in; None: nothing."""
 
 
 class RuntimeController:
@@ -144,6 +151,12 @@ class RuntimeController:
         self._wake_waiters()  # also when it was stopped before: somebody may wait for this very answer
 
     @property
+    def needs_operator(self) -> bool:
+        """It failed in a way that the next try by a client's request would only repeat, at the machine's cost."""
+        is_lasting = self.error is not None and self.error.code in _LASTING
+        return self.state is RuntimeState.FAILED and is_lasting
+
+    @property
     def queued_s(self) -> float:
         """How long it has waited for room."""
         return self._shared.clock.monotonic_s() - self.since_s if self.state is RuntimeState.QUEUED else 0.0
@@ -213,7 +226,7 @@ class RuntimeController:
         try:
             await self._shared.backend.reset_failed(self.unit_name)
             await self._shared.backend.start(self.unit_name)
-            await self._wait_serving(restarts_allowed=False)
+            await self._load(restarts_allowed=False)
         except LlmgwError as error:
             await self._give_up(error)
         else:
@@ -222,7 +235,7 @@ class RuntimeController:
     async def _recover(self) -> None:
         """The service manager restarts a crashed engine; wait until it serves again or is given up."""
         try:
-            await self._wait_serving(restarts_allowed=True)
+            await self._load(restarts_allowed=True)
         except LlmgwError as error:
             await self._give_up(error)
         else:
@@ -246,30 +259,63 @@ class RuntimeController:
     async def _give_up(self, error: LlmgwError) -> None:
         self.last_log = await self._read_log()
         try:
+            if isinstance(error, MemorySafetyAbort):
+                await self._shared.backend.kill(self.unit_name, signal.SIGKILL)  # no time for an orderly end
             await self._shared.backend.stop(self.unit_name)
         except LlmgwError as second:
             self._log.error("unit_not_stopped", code=second.code, error=second.message)
         self._fail(error)
 
-    async def _wait_serving(self, *, restarts_allowed: bool) -> None:
-        pause_s = _PROBE_FIRST_S
+    async def _load(self, *, restarts_allowed: bool) -> None:
+        """From the unit's start to an engine that is ready for clients, all within the start's deadline."""
         try:
-            async with asyncio.timeout(self.deadline_s):
-                while True:
-                    await self._check_alive(restarts_allowed)
-                    if await self._serves():
-                        return
-                    self._nudge.clear()
-                    try:
-                        async with asyncio.timeout(pause_s):
-                            await self._nudge.wait()
-                    except TimeoutError:
-                        pause_s = min(_PROBE_MAX_S, pause_s * 1.5)
+            async with self._shared.guard.watching(self.runtime_id), asyncio.timeout(self.deadline_s):
+                await self._wait_serving(restarts_allowed)
+                while not await self._is_warm(restarts_allowed):
+                    await self._wait_serving(restarts_allowed)
         except TimeoutError:
             raise StartTimedOut(
                 f"runtime {self.runtime_id} did not serve within {self.deadline_s:g} s",
                 hint=f"runtimes.{self.runtime_id}.startupTimeoutMs, or llmgw logs {self.runtime_id}",
             ) from None
+
+    async def _wait_serving(self, restarts_allowed: bool) -> None:
+        pause_s = _PROBE_FIRST_S
+        while True:
+            await self._check_alive(restarts_allowed)
+            if await self._serves():
+                return
+            if not await self._nudged(pause_s):
+                pause_s = min(_PROBE_MAX_S, pause_s * 1.5)
+
+    async def _nudged(self, within_s: float) -> bool:
+        """Whether the unit changed within that time."""
+        self._nudge.clear()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._nudge.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _is_warm(self, restarts_allowed: bool) -> bool:
+        """Ask the first request. False: the engine crashed over it, and the service manager starts it again."""
+        call = self._shared.warmup(self.runtime_id)
+        if call is None or self.probe is None:
+            return True
+        self._move(RuntimeState.WARMING, "answers its first request")
+        self._nudge.clear()
+        try:
+            await warm_up(call, self.probe, self._shared.http, self.deadline_s)
+        except WarmupFailed:
+            # An engine that died over it tells more by its end, which the manager reports a moment later.
+            crashed = self._nudge.is_set() or await self._nudged(_PROBE_MAX_S)
+            await self._check_alive(restarts_allowed)
+            if not (crashed and restarts_allowed):
+                raise
+            self._move(RuntimeState.STARTING, "the engine ended at its first request; it is started again")
+            return False
+        return True
 
     async def _serves(self) -> bool:
         if self.probe is None:

@@ -1,0 +1,76 @@
+"""What watches a load, on real processes: warm-up, memory guard, and what the machine has left of earlier lives."""
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import LlmgwError
+from tests.integration.daemon.stack import running
+
+MODEL = "models: [{id: m, runtime: sim}]\n"
+
+
+def sim(settings: str, options: str = "") -> str:
+    return f"{MODEL}runtimes: {{sim: {{engine: sim, options: {{{options}}}, {settings}}}}}\n"
+
+
+async def test_a_runtime_is_warming_until_its_first_answer_has_come(tmp_path: Path) -> None:
+    async with running(tmp_path, sim("warmup: true", "firstTokenS: 1.5")) as stack:
+        await stack.client.start_runtime("sim", wait=False)
+        warming = await stack.until_runtime("sim", "warming")
+        assert warming.pid > 0
+        table = await anext(tables := stack.client.routes())
+        await tables.aclose()
+        assert not table.models[0].targets[0].ready
+        assert (await stack.until_runtime("sim", "running")).pid == warming.pid
+
+
+async def test_a_warmup_that_is_answered_with_an_error_is_a_failed_start(tmp_path: Path) -> None:
+    async with running(tmp_path, sim("warmup: true", "fault: error, status: 500")) as stack:
+        with pytest.raises(LlmgwError, match="answered its first request with 500: .*told to fail") as caught:
+            await stack.client.start_runtime("sim")
+        assert caught.value.code == "runtime_warmup_failed"
+        assert (await stack.until_runtime("sim", "failed")).pid == 0 and stack.engine_pids() == []
+
+
+async def test_a_warmup_that_kills_the_engine_says_how_the_engine_ended(tmp_path: Path) -> None:
+    async with running(tmp_path, sim("warmup: true", "fault: crash")) as stack:
+        with pytest.raises(LlmgwError, match="was ended by signal 11"):
+            await stack.client.start_runtime("sim")
+        await stack.until(lambda _: stack.engine_pids() == [])
+
+
+async def test_a_warmup_that_never_ends_is_bound_by_the_starts_deadline(tmp_path: Path) -> None:
+    config = sim("warmup: true, startupTimeoutMs: 2500", "fault: hang")
+    async with running(tmp_path, config) as stack:
+        with pytest.raises(LlmgwError, match=r"did not serve within 2\.5 s"):
+            await stack.client.start_runtime("sim")
+
+
+async def test_a_stop_does_not_wait_for_a_warmup(tmp_path: Path) -> None:
+    async with running(tmp_path, sim("warmup: true", "fault: hang")) as stack:
+        await stack.client.start_runtime("sim", wait=False)
+        await stack.until_runtime("sim", "warming")
+        assert (await stack.client.stop_runtime("sim")).state == "stopped"
+        assert stack.engine_pids() == []
+
+
+async def test_the_memory_guard_ends_the_load_and_nothing_else(tmp_path: Path) -> None:
+    runtimes = "runtimes: {a: {engine: sim}, b: {engine: sim, options: {loadTimeS: 60, forkChild: true}}}\n"
+    async with running(tmp_path, runtimes) as stack:
+        other = await stack.client.start_runtime("a")
+        # No machine has so much: whatever loads now is ended at the first look.
+        stack.write_config(f"runtimePolicy: {{memorySafety: {{minAvailableMemoryGb: 1000000}}}}\n{runtimes}")
+        await stack.client.reload()
+        with pytest.raises(LlmgwError, match="loading b was ended: .* MiB of memory were left") as caught:
+            await stack.client.start_runtime("b")
+        assert caught.value.code == "runtime_memory_safety_abort"
+        assert (await stack.until_runtime("b", "failed")).pid == 0
+        assert (await stack.until_runtime("a", "running")).pid == other.pid
+        assert stack.engine_pids() == [other.pid], "not even its child in a session of its own is left"
+        with pytest.raises(LlmgwError, match="loading b was ended"):
+            await stack.client.start_runtime("b", reason="request")
+        assert stack.log_text().count("runtime_start runtime=b ") == 1, "a client's request does not try again"
+        stack.write_config(f"runtimePolicy: {{memorySafety: {{mode: 'off'}}}}\n{runtimes.replace('60', '0')}")
+        await stack.client.reload()
+        assert (await stack.client.start_runtime("b")).state == "running"
