@@ -119,15 +119,6 @@ class Runtime(Section, frozen=True, kw_only=True):
     """Stop after so long without a request; 0: never."""
     options: dict[str, str | int | float | bool] = {}
     """Settings of the engine's adapter."""
-
-
-class RuntimePolicy(Section, frozen=True, kw_only=True):
-    """How the memory of this node is shared; admission is always on."""
-
-    memory_budget_gb: GiB | None = None
-    """What all runtimes together may use of the host's memory."""
-    max_memory_utilization: Annotated[float, Meta(gt=0, lt=1)] | None = None
-    """The same as a share of the whole."""
     watchdog: Watchdog = Watchdog()
     warmup: bool | Warmup = False
     """Answer one request before clients are let in: a single token, or what is given."""
@@ -140,6 +131,15 @@ class MemorySafety(Section, frozen=True, kw_only=True):
     min_available_memory_gb: GiB | None = None
     """A load is ended when less is available; None: the smaller of 1 GiB and 5 % of the machine's memory."""
     poll_interval_ms: Annotated[int, Meta(ge=50, le=10_000)] = 250
+
+
+class RuntimePolicy(Section, frozen=True, kw_only=True):
+    """How the memory of this node is shared; admission is always on."""
+
+    memory_budget_gb: GiB | None = None
+    """What all runtimes together may use of the host's memory."""
+    max_memory_utilization: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """The same as a share of the whole."""
     reserve_memory_gb: GiB = 8.0
     """The same as what must stay free; at most a quarter of the machine."""
     admission_wait_ms: NonNegative = 120_000
@@ -150,6 +150,7 @@ class MemorySafety(Section, frozen=True, kw_only=True):
     """A preferred runtime displaces others only when they were idle for so long."""
     drain_timeout_ms: NonNegative = 300_000
     """How long a stop waits for requests under way."""
+    memory_safety: MemorySafety = MemorySafety()
 
 
 class Engines(Section, frozen=True, kw_only=True):
@@ -159,7 +160,6 @@ class Engines(Section, frozen=True, kw_only=True):
     """System user of every engine, where the daemon is root."""
     mirror: str = ""
     """A directory or an index URL that replaces the package index; for machines without internet."""
-    memory_safety: MemorySafety = MemorySafety()
 
 
 class Ports(Section, frozen=True, kw_only=True):
