@@ -1,50 +1,41 @@
-"""Answers that pass through Python: another name for the model, or a server without our relay.
+"""The answer of an engine that knows the model by another name than the client: one value is another, all else is not.
 
-The slow way round: the engine's answer is read here and sent on by Falcon. It keeps every rule of the fast one:
-targets in order before the first byte, the same headers dropped, the engine's request closed when the client leaves,
-a broken stream that ends with an error event and uncleanly.
+Also how a server without our relay is served: there the two names may be the same.
 """
-
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from time import monotonic
 
 from falcon.asgi import Request, Response
 
-from core.http.asgi import ClientDisconnectedError, Headers
-from core.http.exchange import ExchangeError, exchange
-from core.http.heads import downstream_fields, is_event_stream
-from core.http.plan import Attempt, RelayOutcome
-from core.http.pool import Target
-from core.http.verdict import Ended, Verdict, classify_status
-from gateway.relay import InferencePlan, explain_failure
+from core.api import RouteTarget
+from gateway.edited import EditedAnswer
+from gateway.relay import InferencePlan
 from gateway.rewrite import StreamRenamer, rename_model
 from gateway.table import ModelEntry
 
-_LARGEST_ANSWER = 64 << 20
-"""Bytes of an answer that is renamed as a whole."""
 
+class Renaming:
+    """The request under the engine's name, its answer under the client's."""
 
-class BrokenOff(ClientDisconnectedError):
-    """The rest of this answer will never come: the server closes the connection, and it is no error of ours."""
+    media_type = ""
 
+    def __init__(self, entry: ModelEntry, asked: str, body: bytes, path: bytes) -> None:
+        self._entry = entry
+        self._asked = asked
+        self._body = body
+        self._path = path
 
-class EventStream:
-    """An async generator as Falcon wants a stream: iterated, then closed, whatever happened."""
+    def request(self, target: RouteTarget) -> tuple[bytes, bytes]:
+        name = self._entry.upstream_name(target)
+        return self._path, self._body if name == self._asked else rename_model(self._body, name)
 
-    def __init__(self, events: AsyncGenerator[bytes, None], release: Callable[[], Awaitable[None]]) -> None:
-        self._events = events
-        self._release = release
+    def whole(self, target: RouteTarget, status: int, body: bytes) -> bytes:
+        return rename_model(body, self._asked)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._events
+    def stream(self, target: RouteTarget) -> StreamRenamer:
+        return StreamRenamer(self._asked)
 
-    async def __anext__(self) -> bytes:
-        return await anext(self._events)
-
-    async def close(self) -> None:
-        await self._events.aclose()
-        # A generator that was never begun has no `finally` to run.
-        await self._release()
+    def error_event(self, error: Exception) -> bytes:
+        # The blank line ends an event that broke off in its middle; where none did, it means nothing.
+        return b"\n\n" + InferencePlan.error_event
 
 
 class RenamedAnswer:
@@ -55,141 +46,7 @@ class RenamedAnswer:
         self._entry = entry
         self._asked = asked
         self._body = body
-        self._attempts: list[Attempt] = []
-        self._status: int | None = None
-        self._is_over = False
-        self._size = 0
-        self._is_held_back = False
-        self._begun_s = monotonic()
-        self._first_byte_s: float | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size
-
-    @property
-    def is_held_back(self) -> bool:
-        return self._is_held_back
 
     async def respond(self, req: Request, resp: Response, path: bytes) -> None:
-        """Find a target that answers, and write the response. Raises: ApiError when none does."""
-        self._plan.begun(self)
-        answer, target = await self._open(list(req.scope["headers"]), path)
-        self._status = answer.status
-        self._first_byte_s = monotonic() - self._begun_s
-        resp.status = answer.status
-        for name, value in self._fields(answer.headers, target):
-            resp.set_header(name, value)
-        if is_event_stream(answer.headers):
-            resp.stream = EventStream(
-                self._pass_events(answer, target), lambda: self._let_go(answer, target, Ended.CLIENT_GONE)
-            )
-        else:
-            resp.data = await self._read_whole(answer, target)
-
-    def _fields(self, headers: Headers, target: Target) -> list[tuple[str, str]]:
-        fields = [field for field in downstream_fields(headers) if field[0] != b"content-length"]
-        for line in self._plan.response_headers(target).split(b"\r\n")[:-1]:
-            name, _, value = line.partition(b": ")
-            fields.append((name, value))
-        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
-
-    async def _open(self, headers: Headers, path: bytes) -> tuple[exchange, Target]:
-        target = self._plan.next_target(None)
-        while target is not None:
-            name = self._entry.upstream_name(self._plan.current)
-            body = self._body if name == self._asked else rename_model(self._body, name)
-            answer = exchange(target, method=b"POST", path=path, headers=headers, body=body)
-            try:
-                await answer.__aenter__()
-            except ExchangeError as error:
-                target = self._plan.next_target(self._over(target, error.ended))
-                continue
-            except BaseException:
-                self._finish(target, Ended.CLIENT_GONE)
-                raise
-            following, passes = self._judge(target, answer.status)
-            if passes:
-                return answer, target
-            await answer.__aexit__(None, None, None)
-            target = following
-        outcome = self._outcome(self._attempts[-1].ended if self._attempts else Ended.NO_TARGET)
-        self._plan.ended(outcome)
-        raise explain_failure(outcome, self._plan.record.model)
-
-    def _judge(self, target: Target, status: int) -> tuple[Target | None, bool]:
-        """The next target, and whether this one's answer is the client's."""
-        verdict, ended = classify_status(status)
-        if verdict is Verdict.PASS:
-            return None, True
-        following = self._plan.next_target(Attempt(target, ended, status))
-        if following is None and verdict is not Verdict.HIDE:
-            return None, True
-        self._over(target, ended, status)
-        return following, False
-
-    async def _read_whole(self, answer: exchange, target: Target) -> bytes:
-        ended = Ended.CLIENT_GONE
-        try:
-            body = rename_model(await answer.read(_LARGEST_ANSWER), self._asked)
-            self._size = len(body)
-            ended = Ended.COMPLETE
-            return body
-        except ExchangeError as error:
-            ended = error.ended
-            self._status = None
-            raise explain_failure(self._outcome(ended), self._plan.record.model) from None
-        finally:
-            await self._let_go(answer, target, ended)
-
-    async def _pass_events(self, answer: exchange, target: Target) -> AsyncGenerator[bytes, None]:
-        renamer = StreamRenamer(self._asked)
-        ended = Ended.CLIENT_GONE
-        try:
-            async for data in answer:
-                ready = renamer.feed(data)
-                if ready:
-                    self._size += len(ready)
-                    self._is_held_back = True
-                    yield ready
-                    self._is_held_back = False
-            rest = renamer.finish()
-            if rest:
-                yield rest
-            ended = Ended.COMPLETE
-        except ExchangeError as error:
-            ended = error.ended
-            # The blank line ends an event that broke off in its middle; where none did, it means nothing.
-            yield b"\n\n" + self._plan.error_event
-            raise BrokenOff("the engine ended before its answer's end") from error
-        finally:
-            await self._let_go(answer, target, ended)
-
-    async def _let_go(self, answer: exchange, target: Target, ended: Ended) -> None:
-        """Close what is still open of the engine's answer, and account for the request: once."""
-        if not self._is_over:
-            self._is_over = True
-            await answer.__aexit__(None, None, None)
-            self._finish(target, ended)
-
-    def _over(self, target: Target, ended: Ended, status: int | None = None) -> Attempt:
-        attempt = Attempt(target, ended, status)
-        self._attempts.append(attempt)
-        self._plan.attempt_ended(attempt)
-        return attempt
-
-    def _finish(self, target: Target, ended: Ended) -> None:
-        self._over(target, ended, self._status)
-        self._plan.ended(self._outcome(ended))
-
-    def _outcome(self, ended: Ended) -> RelayOutcome:
-        return RelayOutcome(
-            ended=ended,
-            status=self._status,
-            size_bytes=self._size,
-            first_byte_s=self._first_byte_s,
-            total_s=monotonic() - self._begun_s,
-            tail=b"",
-            target=self._attempts[-1].target if self._attempts else None,
-            attempts=tuple(self._attempts),
-        )
+        """Raises: ApiError when no target answers."""
+        await EditedAnswer(self._plan, Renaming(self._entry, self._asked, self._body, path)).respond(req, resp)
