@@ -1,7 +1,7 @@
 """Where an exception becomes an answer: ours, Falcon's own, and those that nobody expected.
 
-Everything leaves in the one envelope. What was not expected is logged with its place and told to the client as
-`internal_error` and nothing else.
+Everything leaves in the one envelope; on Anthropic's routes that is Anthropic's. What was not expected is logged with
+its place and told to the client as `internal_error` and nothing else.
 """
 
 import traceback
@@ -12,7 +12,10 @@ from falcon.asgi import App, Request, Response
 from core.errors import LlmgwError
 from core.log import EventLogger
 from gateway.errors import ApiError, envelope
+from gateway.translate.messages_errors import write_api_error
+from gateway.translate.messages_errors import write_error as write_anthropic_error
 
+_MESSAGES = "/v1/messages"
 _CODES = {
     400: "invalid_request",
     404: "not_found",
@@ -23,30 +26,41 @@ _CODES = {
 """Our codes for what Falcon raises by itself."""
 
 
-def write_error(resp: Response, error: LlmgwError) -> None:
-    """Turn a response into the envelope of one of our errors."""
+def speaks_anthropic(path: str) -> bool:
+    """Whether a path belongs to Anthropic's API."""
+    return path == _MESSAGES or path.startswith(_MESSAGES + "/")
+
+
+def write_error(resp: Response, error: LlmgwError, path: str = "") -> None:
+    """Turn a response into the envelope of one of our errors, in the words of the path that was asked."""
     resp.content_type = falcon.MEDIA_JSON
     resp.status = error.http_status
     if isinstance(error, ApiError):
         for name, value in error.headers():
             resp.set_header(name, value)
-        resp.data = error.body()
+        resp.data = write_api_error(error) if speaks_anthropic(path) else error.body()
     else:
-        resp.data = envelope(error.http_status, error.code, error.message)
+        resp.data = _render(path, error.http_status, error.code, error.message)
+
+
+def _render(path: str, status: int, code: str, message: str) -> bytes:
+    if speaks_anthropic(path):
+        return write_anthropic_error(status, message, code=code)
+    return envelope(status, code, message)
 
 
 def add_handlers(app: App[Request, Response], log: EventLogger) -> None:
     """Make every way for a request to fail end in the envelope."""
 
     async def on_ours(req: Request, resp: Response, error: LlmgwError, params: dict[str, object]) -> None:
-        write_error(resp, error)
+        write_error(resp, error, req.path)
 
     async def on_falcons(req: Request, resp: Response, error: falcon.HTTPError, params: dict[str, object]) -> None:
         write_falcon_error(req, resp, error)
 
     async def on_unexpected(req: Request, resp: Response, error: Exception, params: dict[str, object]) -> None:
         log.error("request_broke", method=req.method, path=req.path, error=repr(error), at=_place_of(error))
-        write_error(resp, ApiError(500, "internal_error", "The gateway could not process this request."))
+        write_error(resp, ApiError(500, "internal_error", "The gateway could not process this request."), req.path)
 
     app.add_error_handler(Exception, on_unexpected)
     app.add_error_handler(falcon.HTTPError, on_falcons)
@@ -61,7 +75,7 @@ def write_falcon_error(req: Request, resp: Response, error: falcon.HTTPError) ->
     message = error.description or f"{req.method} {req.path[:200]}: {error.title or 'not possible'}"
     resp.content_type = falcon.MEDIA_JSON
     resp.status = error.status
-    resp.data = envelope(status, _CODES.get(status, "error"), message)
+    resp.data = _render(req.path, status, _CODES.get(status, "error"), message)
 
 
 def _place_of(error: Exception) -> str:

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from core.api import RouteModel, RouteTable, RouteTarget
 from gateway.auth import AccessPolicy, compile_policy
 
-INFERENCE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+CHAT = "/v1/chat/completions"
+INFERENCE_PATHS = (CHAT, "/v1/completions", "/v1/embeddings")
+MESSAGES = "/v1/messages"
+COUNT_TOKENS = "/v1/messages/count_tokens"
+TRANSLATED = {MESSAGES: CHAT, COUNT_TOKENS: CHAT}
+"""Paths that can also be answered by an engine that serves another, in its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,17 @@ class Lookup:
     access: AccessPolicy
 
 
+def speaks(target: RouteTarget, path: str) -> bool:
+    """Whether the target's engine itself serves this path.
+
+    One that names no routes is taken to serve all, but for those of which it need not know to be asked.
+    """
+    return path in target.routes if target.routes else path not in TRANSLATED
+
+
 def offers(target: RouteTarget, path: str) -> bool:
-    """Whether the target's engine serves this path; one that names no routes is taken to serve them all."""
-    return not target.routes or path in target.routes
+    """Whether a request on this path can be answered there, by itself or by translation."""
+    return speaks(target, path) or (path in TRANSLATED and speaks(target, TRANSLATED[path]))
 
 
 def build_lookup(table: RouteTable) -> Lookup:
@@ -66,7 +79,7 @@ def build_lookup(table: RouteTable) -> Lookup:
 def _ready_by_path(model: RouteModel) -> dict[str, tuple[RouteTarget, ...]]:
     return {
         path: tuple(target for target in model.targets if target.ready and offers(target, path))
-        for path in INFERENCE_PATHS
+        for path in (*INFERENCE_PATHS, *TRANSLATED)
     }
 
 

@@ -61,18 +61,28 @@ def write_error_event(status: int, message: str, **optional: str) -> bytes:
     return write_event("error", _envelope(status, message, optional))
 
 
-def translate_refusal(status: int, body: bytes) -> bytes:
-    """What an engine said against a request. One that speaks Anthropic's own words is quoted as it is."""
+def read_message(body: bytes) -> str:
+    """What an engine's error says, in whatever envelope; empty when it says nothing."""
     try:
         said = _said.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return write_error(status, f"The engine refused the request with status {status}.")
-    if said.type == "error" and isinstance(said.error, _Inside):
-        return body
+        return ""
     inside = said.error.message if isinstance(said.error, _Inside) else said.error
-    detail = bytes(said.detail).decode("utf-8", "replace")
-    message = inside or said.message or detail or f"The engine refused the request with status {status}."
-    return write_error(status, message)
+    return inside or said.message or bytes(said.detail).decode("utf-8", "replace")
+
+
+def translate_refusal(status: int, body: bytes) -> bytes:
+    """What an engine said against a request. One that speaks Anthropic's own words is quoted as it is."""
+    message = read_message(body)
+    if message and is_anthropic(body):
+        return body
+    return write_error(status, message or f"The engine refused the request with status {status}.")
+
+
+def is_anthropic(body: bytes) -> bool:
+    """Whether an error that could be read is in Anthropic's envelope."""
+    said = _said.decode(body)
+    return said.type == "error" and isinstance(said.error, _Inside)
 
 
 def _envelope(status: int, message: str, optional: dict[str, str]) -> Json:
