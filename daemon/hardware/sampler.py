@@ -84,6 +84,8 @@ class Sampler:
         self._cards, self._devices = _Beat(), _Beat()
         self._slow, self._links = _Beat(_LONG_GAP_S), _Beat(_LONG_GAP_S)
         self._told: set[str] = set()
+        self._cards_seen = asyncio.Event()
+        """There is something that the driver may speak of: without it nobody needs to follow the kernel's log."""
 
     def use_settings(self, settings: Settings) -> None:
         """Go on by a new config. The kernel's log is only chosen when the daemon starts."""
@@ -117,6 +119,11 @@ class Sampler:
         """Read everything now, then say what is known."""
         await self._probe.read_all()
         return self.state()
+
+    async def refresh_cards(self) -> list[Card]:
+        """Ask the driver now; cards that it does not tell of keep their older values, and their age."""
+        await self._probe.read_cards(with_details=False)
+        return self.state().cards
 
     def clear(self, name: str) -> ClearResult:
         """Forget past events of a card (`all`: of every one). Raises: CardUnknown, StorageError."""
@@ -159,6 +166,7 @@ class Sampler:
         while True:
             before = self._probe.inventory.devices
             await self._probe.read_devices()
+            self._note_cards()
             after = self._probe.inventory.devices
             if before is not None and after is not None and before.value != after.value:
                 self._tell_devices({d.address for d in before.value}, {d.address for d in after.value})
@@ -174,6 +182,7 @@ class Sampler:
             await self._probe.read_cards(with_details=with_details)
             if with_details:
                 details_s = now_s
+            self._note_cards()
             self._tell_problems()
             event = await self._cards.next(self._settings.cards_every_s)
 
@@ -202,7 +211,12 @@ class Sampler:
     async def _follow_kernel(self) -> None:
         await self._keep_following("kernel-log", self._follow_kernel_once)
 
+    def _note_cards(self) -> None:
+        if self._probe.inventory.has_nvidia():
+            self._cards_seen.set()
+
     async def _follow_kernel_once(self) -> None:
+        await self._cards_seen.wait()
         # The log is read from its beginning each time, so what was counted before would count twice.
         self._probe.inventory = replace(self._probe.inventory, xids={}, kernel_log_followed=True)
         try:

@@ -222,3 +222,15 @@ async def test_every_source_says_how_old_it_is(tmp_path: Path) -> None:
             "nvidia-smi", "udev", "infiniband", "cpu", "memory", "disks", "links", "kernel-log",
         ]  # fmt: skip
         assert all(source.age_s is not None and 0 <= source.age_s < PATIENCE_S for source in state.sources)
+
+
+async def test_the_kernels_log_is_followed_only_where_there_are_cards(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "rtx4090")
+    bench.smi.mode("fail no-devices")
+    bench.say("[  100.5] NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.")
+    async with running(bench.sampler):
+        state = await bench.until(lambda s: s.memory is not None and len(bench.smi.calls()) >= 2)
+        assert next(source.age_s for source in state.sources if source.name == "kernel-log") is None
+        bench.smi.mode("ok")
+        out = await bench.until_card(0, lambda c: bool(c.xids))
+        assert codes_of(out) == {"xid_79"}

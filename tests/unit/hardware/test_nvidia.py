@@ -1,12 +1,16 @@
 """What nvidia-smi prints on recorded machines, and what it says when it fails."""
 
 import contextlib
+import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.hardware import HardwareState
 from daemon.hardware.gpu_class import card_class, has_unified_memory, instance_class
+from daemon.hardware.inventory import Inventory, Rules, add_report, build_state
 from daemon.hardware.nvidia import (
     OutputUnreadable,
     number,
@@ -227,3 +231,34 @@ def test_an_instances_class_and_unified_memory() -> None:
     assert instance_class("h100-80g", "1g.10gb+me") == "h100-80g-mig-1g.10gb+me"
     parts = ("NVIDIA GB10", "NVIDIA N1X", "NVIDIA Jetson AGX Orin", "NVIDIA GB200", "NVIDIA GH200 480GB", "Tesla T4")
     assert [has_unified_memory(part) for part in parts] == [True, True, True, False, False, False]
+
+
+CELLS = st.sampled_from(
+    [
+        "N/A",
+        "[N/A]",
+        "-1",
+        "1e309",
+        "9" * 400,
+        "",
+        "Enabled",
+        "None",
+        "\u2028",
+        "&lt;",
+        "<a/>",
+        "Yes",
+        "Active",
+        "GPU-x",
+    ]
+)
+
+
+@given(st.sampled_from(MACHINES), st.lists(st.tuples(st.integers(0, 200), CELLS), max_size=8))
+def test_no_value_in_a_report_breaks_what_is_made_of_it(machine: str, changes: list[tuple[int, str]]) -> None:
+    parts = re.split(r"(?<=>)([^<\n]+)(?=</)", sample(machine, "q-x.xml"))
+    for index, cell in changes:
+        parts[(2 * index + 1) % (len(parts) - 1)] = cell
+    with contextlib.suppress(OutputUnreadable):
+        report = parse_report("".join(parts))
+        state = build_state(add_report(Inventory(), report, 0.0), Rules(), 1.0, "")
+        assert msgspec.json.decode(msgspec.json.encode(state), type=HardwareState) == state
