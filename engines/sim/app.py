@@ -195,7 +195,7 @@ class Generate:
             behaviour = request.behaviour(engine.behaviour)
         except msgspec.MsgspecError as error:
             return refuse(resp, 400, "invalid_request_error", str(error))
-        prompt, (count, reason) = dialect.count_prompt(request), dialect.answer_length(request, behaviour)
+        prompt, length = dialect.count_prompt(request), dialect.answer_length(request, behaviour)
         if not engine.is_loaded:
             return refuse(resp, 503, "unavailable_error", "Loading model")
         if request.model not in engine.settings.models:
@@ -205,9 +205,15 @@ class Generate:
         if behaviour.fault == "error":
             engine.stats.failed += 1
             return refuse(resp, behaviour.status, "server_error", "told to fail")
-        answer_id = f"{'chatcmpl' if self._is_chat else 'cmpl'}-sim-{next(self._numbers)}"
-        writer = Writer(is_chat=self._is_chat, answer_id=answer_id, model=request.model, created=int(time.time()))
-        return await self._answer(Answer(engine, request, behaviour, prompt, count, reason, writer), req, resp)
+        writer = Writer(
+            is_chat=self._is_chat,
+            answer_id=f"{'chatcmpl' if self._is_chat else 'cmpl'}-sim-{next(self._numbers)}",
+            model=request.model,
+            created=int(time.time()),
+            length=length,
+            behaviour=behaviour,
+        )
+        return await self._answer(Answer(engine, request, behaviour, prompt, length, writer), req, resp)
 
     async def _answer(self, answer: Answer, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         try:

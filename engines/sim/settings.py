@@ -21,6 +21,13 @@ sends a chunk that is no JSON · `crash` ends the process there by SIGSEGV.
 Seconds = Annotated[float, Meta(ge=0, le=86400)]
 
 
+class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool call that an answer makes after its text."""
+
+    name: str
+    arguments: str = "{}"
+
+
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What one request meets."""
 
@@ -29,6 +36,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """0: as fast as they can be written."""
     tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 16
     """How many tokens an answer has, at most `max_tokens`."""
+    thinks: Annotated[int, Meta(ge=0)] = 0
+    """How many of the tokens, from the first, are thoughts (`reasoning_content`)."""
+    calls: tuple[ScriptedCall, ...] = ()
     fault: Fault = "none"
     after_tokens: Annotated[int, Meta(ge=0)] = 0
     """Where a fault strikes: after so many tokens."""

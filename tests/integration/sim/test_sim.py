@@ -400,3 +400,35 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+CALLS = [{"name": "look", "arguments": '{"at": "x"}'}, {"name": "wait"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "thought", "text", "calls"),
+    [
+        ({"sim": {"tokens": 3, "thinks": 2}}, "stop", "w0 w1 ", "w2 ", []),
+        ({"sim": {"tokens": 1, "calls": CALLS}}, "tool_calls", "", "w0 ", ['{"at": "x"}', "{}"]),
+        ({"sim": {"tokens": 2, "calls": CALLS}, "max_tokens": 1}, "length", "", "w0 ", []),
+        ({"sim": {"tokens": 9}, "stop": ["x", "w2"]}, "stop", "", "w0 w1 ", []),
+    ],
+)
+async def test_thoughts_tool_calls_and_stop_strings_can_be_scripted(
+    fields: dict[str, object], reason: str, thought: str, text: str, calls: list[str], shared: EngineSpec
+) -> None:
+    async with client_of(shared) as sim:
+        whole = json.loads((await sim.ask(CHAT, a_request(**fields))).body)["choices"][0]
+        streamed = await sim.ask(CHAT, a_request(stream=True, **fields))
+
+    deltas = [json.loads(event)["choices"][0] for event in events(streamed.body)[:-1]]
+    said = [delta["delta"] for delta in deltas]
+    pieces = [call for delta in said for call in delta.get("tool_calls", [])]
+    assert whole["finish_reason"] == deltas[-1]["finish_reason"] == reason
+    assert whole.get("stop_reason") == deltas[-1].get("stop_reason") == ("w2" if "stop" in fields else None)
+    assert (whole["message"].get("reasoning_content", ""), whole["message"]["content"]) == (thought, text)
+    assert "".join(delta.get("reasoning_content", "") for delta in said) == thought
+    assert "".join(delta.get("content", "") for delta in said) == text
+    assert [call["function"]["arguments"] for call in whole["message"].get("tool_calls", [])] == calls
+    joined = ["".join(p["function"]["arguments"] for p in pieces if p["index"] == n) for n in range(len(calls))]
+    assert joined == calls
