@@ -106,6 +106,14 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     """The target's own name for the model; empty when it is the id that clients use."""
     routes: list[str] = []
     max_concurrency: int = 1
+    max_queued_requests: int | None = None
+    """Requests that may wait for a slot; null: four for each slot, at least eight."""
+    queue_timeout_ms: int = 240_000
+    """How long one may wait; 0: for ever."""
+    queue_retry_after_seconds: int = 2
+    interactive_reserved_slots: int = 0
+    request_startup_wait_ms: int = 1000
+    """How long a request waits for the runtime to be loaded."""
     weight: int = 1
 
 
@@ -143,6 +151,8 @@ class RouteTable(Message, frozen=True, kw_only=True):
     """Changes when the daemon starts: versions are compared within one epoch only."""
     node: str
     models: list[RouteModel] = []
+    serving: bool = True
+    """False: an operator freed this node, and every inference request is turned away."""
     keys: list[ApiKey] = []
     security: SecurityPolicy = SecurityPolicy()
 

@@ -356,6 +356,7 @@ class Node:
                 node=self.preparer.node,
                 epoch=self.publisher.epoch,
                 version=self.publisher.version,
+                serving=self._intents.serving,
             )
         )
 

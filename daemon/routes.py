@@ -26,7 +26,7 @@ class RuntimeView:
 
 
 def build_route_table(
-    config: Config, views: Mapping[str, RuntimeView], *, node: str, epoch: str, version: int
+    config: Config, views: Mapping[str, RuntimeView], *, node: str, epoch: str, version: int, serving: bool = True
 ) -> RouteTable:
     """Every model whose runtime is known, with where it can be asked and why not."""
     aliases: dict[str, list[str]] = {}
@@ -41,6 +41,7 @@ def build_route_table(
             for model in config.models
             if model.runtime in views
         ],
+        serving=serving,
         keys=[*_keys(config.security.api_keys, "inference"), *_keys(config.security.admin_api_keys, "admin")],
         security=SecurityPolicy(
             bind_host=config.server.host,
@@ -65,6 +66,11 @@ def _model(config: Config, model: Model, aliases: list[str], view: RuntimeView, 
         upstream_model=model.upstream_model,
         routes=sorted(view.adapter.routes),
         max_concurrency=runtime.max_concurrency,
+        max_queued_requests=runtime.max_queued_requests,
+        queue_timeout_ms=runtime.queue_timeout_ms,
+        queue_retry_after_seconds=runtime.queue_retry_after_seconds,
+        interactive_reserved_slots=runtime.interactive_reserved_slots,
+        request_startup_wait_ms=runtime.request_startup_wait_ms,
     )
     return RouteModel(
         id=model.id,

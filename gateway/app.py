@@ -15,7 +15,9 @@ from core.http.pool import UpstreamPool
 from core.log import configure, get_logger
 from core.paths import Layout
 from gateway.activity import Reporter
+from gateway.board import open_seat
 from gateway.boundary import add_handlers
+from gateway.choice import Choice
 from gateway.fastlane import FalconApp, FastLane
 from gateway.guard import Guard
 from gateway.lifecycle import Lifecycle
@@ -25,11 +27,12 @@ from gateway.request_log import RequestLog
 from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
+from gateway.routes.messages import Messages
 from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
-from gateway.table import INFERENCE_PATHS
+from gateway.table import INFERENCE_PATHS, TRANSLATED
 from gateway.wake import Waker
 
 
@@ -42,19 +45,20 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     daemon = DaemonClient(layout.daemon_socket)
     pool = UpstreamPool()
     clock = SystemClock()
-    loads = Loads(clock)
+    loads = Loads(clock, open_seat(environ))
     state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, loads, log)
     reporter = Reporter(daemon, state, loads, clock)
     waker = Waker(daemon)
     requests = RequestLog(log)
-    dispatcher = Dispatcher(loads, requests)
+    dispatcher = Dispatcher(state, loads, requests)
 
-    app: FalconApp = App(middleware=[Lifecycle(state, reporter, daemon, pool, waker, requests, log)])
+    app: FalconApp = App(middleware=[Lifecycle(state, loads, reporter, daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
     app.resp_options.xml_error_serialization = False
     add_handlers(app, log)
     guard = Guard(state)
-    inference = tuple(Inference(path, guard, state, dispatcher, waker) for path in INFERENCE_PATHS)
+    choice = Choice(state, loads)
+    inference = tuple(Inference(path, guard, choice, dispatcher, waker) for path in INFERENCE_PATHS)
     app.add_route("/", Index())
     app.add_route("/health", Health())
     app.add_route("/health/ready", HealthReady(state))
@@ -62,6 +66,8 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     app.add_route("/v1/models/{model_id:path}", OneModel(guard))
     for resource in inference:
         app.add_route(resource.path, resource)
+    for path in TRANSLATED:
+        app.add_route(path, Messages(path, guard, choice, dispatcher, waker))
     app.add_route("/gateway/node", Node(guard, daemon))
     app.add_route("/gateway/doctor", Doctor(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))

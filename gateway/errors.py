@@ -97,6 +97,11 @@ def unknown_model(model: str) -> ApiError:
     return ApiError(404, "unknown_model", f"The model '{shown}' does not exist on this gateway.", model=shown)
 
 
+def system_stopped() -> ApiError:
+    """An operator freed the node; nobody but an operator ends that."""
+    return ApiError(503, "system_stopped", "This node was stopped by its operator and serves no requests now.")
+
+
 def not_ready() -> ApiError:
     """No route table has been seen yet."""
     return ApiError(503, "gateway_not_ready", "The gateway has not learnt yet which models it serves.", retry_after_s=2)

@@ -31,6 +31,7 @@ class FastLane:
         client = find_client(scope) if scope["type"] == "http" else None
         if client is not None and client.failure is not None:
             plan, outcome = client.failure
-            if isinstance(plan, InferencePlan):
+            # Where another target was only busy, the request is begun anew, and may wait for it.
+            if isinstance(plan, InferencePlan) and not plan.is_short:
                 scope[FAILURE] = RelayFailure(plan.record, explain_failure(outcome, plan.record.model))
         await self.app(scope, receive, send)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from falcon.asgi import Request
 
 from gateway.auth import Access, decide, find_credential
-from gateway.errors import not_ready
+from gateway.errors import not_ready, system_stopped
 from gateway.incoming import read_browser_facts, read_headers
 from gateway.origin import check_origin
 from gateway.state import Routes, RouteState
@@ -24,6 +24,13 @@ class Guard:
             raise not_ready()
         credential = find_credential(fields.get(b"authorization", b""), fields.get(b"x-api-key", b""))
         return routes, decide(access, credential, peer, routes.lookup.access)
+
+    def admit_work(self, fields: Mapping[bytes, bytes], peer: str) -> tuple[Routes, str]:
+        """`admit` for what an engine is to do: also refused while the node does not serve."""
+        routes, key = self.admit(Access.INFERENCE, fields, peer)
+        if not routes.lookup.table.serving:
+            raise system_stopped()
+        return routes, key
 
     def admit_request(self, access: Access, req: Request) -> Routes:
         """`admit` for resources that need nothing else of the headers."""

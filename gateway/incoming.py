@@ -3,11 +3,15 @@
 Reading them one by one through the framework would cost more than the whole authentication.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gateway.origin import BrowserFacts
+from gateway.turns import INTERACTIVE, STANDARD
 
-_NAMES = frozenset({b"authorization", b"x-api-key", b"x-request-id", b"content-type", b"content-encoding"})
+_CLASS_NAMES = (b"x-llmgw-request-class", b"x-lloom-request-class")
+_NAMES = frozenset(
+    {b"authorization", b"x-api-key", b"x-request-id", b"content-type", b"content-encoding", *_CLASS_NAMES}
+)
 _BROWSERS_NAMES = frozenset({b"host", b"origin", b"sec-fetch-site"})
 
 
@@ -18,6 +22,15 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         if name in _NAMES and name not in found:
             found[name] = value
     return found
+
+
+def read_class(fields: Mapping[bytes, bytes]) -> int:
+    """`gateway.turns.INTERACTIVE` where a client says that a person waits, else `STANDARD`. Our own header counts."""
+    for name in _CLASS_NAMES:
+        value = fields.get(name)
+        if value is not None:
+            return INTERACTIVE if value.strip().lower() == b"interactive" else STANDARD
+    return STANDARD
 
 
 def read_browser_facts(headers: Iterable[tuple[bytes, bytes]]) -> BrowserFacts:

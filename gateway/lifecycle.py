@@ -11,6 +11,7 @@ from core.http.pool import UpstreamPool
 from core.log import EventLogger
 from core.tasks import Backoff, supervise
 from gateway.activity import Reporter
+from gateway.loads import Loads
 from gateway.request_log import RequestLog
 from gateway.state import RouteState
 from gateway.wake import Waker
@@ -25,6 +26,7 @@ class Lifecycle:
     def __init__(
         self,
         state: RouteState,
+        loads: Loads,
         reporter: Reporter,
         daemon: DaemonClient,
         pool: UpstreamPool,
@@ -33,6 +35,7 @@ class Lifecycle:
         log: EventLogger,
     ) -> None:
         self._state = state
+        self._loads = loads
         self._reporter = reporter
         self._daemon = daemon
         self._pool = pool
@@ -43,6 +46,7 @@ class Lifecycle:
 
     async def process_startup(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
         """Take no traffic before there are routes, from the daemon or from the disk."""
+        self._loads.follow_wake_ups()
         for name, run in (("routes", self._state.run), ("activity", self._reporter.run)):
             living = supervise(name, run, self._log, Backoff(0.5, 10.0))
             self._tasks.append(asyncio.get_running_loop().create_task(living, name=name))
@@ -55,5 +59,6 @@ class Lifecycle:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._waker.close()
         await self._pool.close()
+        self._loads.close()
         await self._daemon.__aexit__()
         self._requests.flush()

@@ -1,17 +1,22 @@
-"""What this worker has under way at each target: requests at the engine, requests that wait, bytes that came.
+"""The targets as this worker uses them: their slots, and what is under way there.
 
-A request counts from the moment it is dispatched until the connection to its target was really given back or
-closed: a client that left does not free a slot in which the engine still computes. `gateway/activity.py` tells the
-daemon of it; `gateway/router.py` chooses by it.
+A request counts, and holds its slot, from the moment it is dispatched until the connection to its target was really
+given back or closed: a client that left does not free a slot in which the engine still computes. Slots and cool-downs
+are shared with the other workers (`gateway/slots.py`, `board.py`), what is under way is this worker's own, and
+`gateway/activity.py` tells the daemon of it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from core.api import RouteTarget
 from core.clock import Clock
 from core.http.plan import Progress
+from gateway.board import Seat
+from gateway.slots import Slots
+from gateway.turns import limits_of
 
 COOLDOWN_S = 5.0
 
@@ -28,10 +33,11 @@ class UnderWay(Protocol):
 class TargetLoad:
     """One target, as this worker uses it."""
 
-    __slots__ = ("_clock", "_touch", "active", "done_bytes", "ended_s", "runtime_id", "under_way", "waiting")
+    __slots__ = ("_clock", "_touch", "active", "done_bytes", "ended_s", "runtime_id", "slots", "under_way", "waiting")
 
-    def __init__(self, runtime_id: str, clock: Clock, touch: Callable[[], None]) -> None:
+    def __init__(self, runtime_id: str, slots: Slots, clock: Clock, touch: Callable[[], None]) -> None:
         self.runtime_id = runtime_id
+        self.slots = slots
         self.active = 0
         self.waiting = 0
         self.ended_s: float | None = None
@@ -43,18 +49,19 @@ class TargetLoad:
         self._touch = touch
 
     def begin(self, request: UnderWay) -> None:
-        """The request is sent to the engine."""
+        """The request, which has a slot, is sent to the engine."""
         self.active += 1
         self.under_way.add(request)
         self._touch()
 
-    def end(self, request: UnderWay) -> None:
-        """The engine works on it no longer."""
+    def end(self, request: UnderWay, unit: int) -> None:
+        """The engine works on it no longer, and its slot is free."""
         self.active -= 1
         self.under_way.discard(request)
         if request.progress is not None:
             self.done_bytes += request.progress.size_bytes
         self.ended_s = self._clock.monotonic_s()
+        self.slots.release(unit)
         self._touch()
 
     @contextmanager
@@ -76,41 +83,65 @@ class TargetLoad:
 class Loads:
     """All targets by id. One event loop, no locks."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seat: Seat) -> None:
         self.touched: Callable[[], None] = _ignore
         """Called after every change of what is under way."""
         self._clock = clock
+        self._seat = seat
         self._targets: dict[str, TargetLoad] = {}
-        self._cooling: dict[str, float] = {}
         self._turns: dict[str, int] = {}
 
     def of(self, target: RouteTarget) -> TargetLoad:
-        """The load of a target of the route table; kept for as long as the table has it or a request is there."""
+        """The load of a target of the route table; kept for as long as the table has it or a request is there.
+
+        Raises: BoardFull.
+        """
         found = self._targets.get(target.id)
         if found is None:
-            found = self._targets[target.id] = TargetLoad(target.runtime, self._clock, self._touch)
+            slots = Slots(self._seat.row(target.id), self._clock)
+            found = self._targets[target.id] = TargetLoad(target.runtime, slots, self._clock, self._touch)
+        found.slots.configure(limits_of(target))
         return found
 
-    def retain(self, target_ids: Collection[str]) -> None:
-        """The table has these and no others."""
-        for target_id in [i for i, load in self._targets.items() if i not in target_ids and load.is_idle]:
-            del self._targets[target_id]
+    def settle(self, targets: Collection[RouteTarget]) -> None:
+        """The table has these and no others. Who waits for one that is not ready any more must look again."""
+        known = {target.id for target in targets}
+        ready = {target.id for target in targets if target.ready}
+        for target_id, load in list(self._targets.items()):
+            if target_id not in ready:
+                load.slots.look_again()
+            if target_id not in known and load.is_idle:
+                del self._targets[target_id]
+                load.slots.close()
         self._touch()
+
+    def let_in(self) -> None:
+        """Another worker says that it is the turn of somebody who waits here."""
+        for load in self._targets.values():
+            if load.slots.waiting:
+                load.slots.let_in()
+
+    def follow_wake_ups(self) -> None:
+        """Listen to the other workers from now on; until `close`."""
+        asyncio.get_running_loop().add_reader(self._seat.waker, self._woken)
+
+    def close(self) -> None:
+        """Listen no longer. What this worker has on the board goes when it ends."""
+        asyncio.get_running_loop().remove_reader(self._seat.waker)
+        self._seat.close()
 
     def __iter__(self) -> Iterator[TargetLoad]:
         return iter(self._targets.values())
 
-    def in_flight(self) -> Mapping[str, int]:
-        return {target_id: load.active for target_id, load in self._targets.items() if load.active}
+    def in_use(self, targets: Sequence[RouteTarget]) -> Mapping[str, int]:
+        """Requests at each of these targets and waiting for it, over all workers."""
+        return {target.id: self._targets[target.id].slots.in_use for target in targets if target.id in self._targets}
 
-    def cooling(self) -> Collection[str]:
-        """Targets that failed less than `COOLDOWN_S` ago."""
-        if not self._cooling:
-            return ()
+    def cooling(self, targets: Sequence[RouteTarget]) -> Collection[str]:
+        """Those of these targets that failed less than `COOLDOWN_S` ago, in whichever worker."""
         now_s = self._clock.monotonic_s()
-        for target_id in [each for each, until_s in self._cooling.items() if until_s <= now_s]:
-            del self._cooling[target_id]
-        return self._cooling.keys()
+        known = [(target.id, self._targets.get(target.id)) for target in targets]
+        return {id_ for id_, load in known if load is not None and load.slots.cooling_until_s > now_s}
 
     def turn(self, model_id: str) -> int:
         """A number that grows by one with each request for the model."""
@@ -120,12 +151,19 @@ class Loads:
 
     def failed(self, target_id: str) -> None:
         """The target could not be reached or failed: for a while it comes last."""
-        self._cooling[target_id] = self._clock.monotonic_s() + COOLDOWN_S
+        load = self._targets.get(target_id)
+        if load is not None:
+            load.slots.hold_against(self._clock.monotonic_s() + COOLDOWN_S)
 
     def worked(self, target_id: str) -> None:
-        """The target answered: whatever was held against it is forgotten."""
-        if self._cooling:
-            self._cooling.pop(target_id, None)
+        """The target answered: what this worker held against it is forgotten."""
+        load = self._targets.get(target_id)
+        if load is not None and load.slots.holds_something_against:
+            load.slots.hold_against(0)
+
+    def _woken(self) -> None:
+        self._seat.hush()
+        self.let_in()
 
     def _touch(self) -> None:
         self.touched()

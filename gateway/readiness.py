@@ -45,10 +45,11 @@ _HOPE = (
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """The answer, and the runtime to ask the daemon for (empty: none)."""
+    """The answer, of whom it speaks, and whether the daemon is to be asked for a start."""
 
     error: ApiError
-    start: str = ""
+    target: RouteTarget | None = None
+    starts: bool = False
 
 
 def explain_unready(entry: ModelEntry, path: str, asked: str) -> Unready:
@@ -72,7 +73,7 @@ def explain_unready(entry: ModelEntry, path: str, asked: str) -> Unready:
         reason=best.reason,
         retry_after_s=rule.retry_after_s,
     )
-    return Unready(error, start=best.runtime if rule.start else "")
+    return Unready(error, best, rule.start)
 
 
 def most_hopeful(targets: Sequence[RouteTarget]) -> RouteTarget:

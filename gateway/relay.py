@@ -15,7 +15,7 @@ from core.http.verdict import Ended
 from gateway.errors import ApiError, stream_error_event
 from gateway.loads import Loads
 from gateway.request_log import RequestLog, RequestRecord
-from gateway.state import Upstream
+from gateway.state import RouteState, Upstream
 
 MAX_ATTEMPTS = 4
 """Targets that one request may be sent to."""
@@ -32,31 +32,36 @@ _BROKEN_EVENT = stream_error_event("upstream_broken", "The answer broke off: the
 class Dispatcher:
     """What every relay of a worker shares."""
 
+    state: RouteState
     loads: Loads
     log: RequestLog
 
 
 class InferencePlan(RelayPlan):
-    """One request's way over its targets."""
+    """One request's way over its targets. It comes with a slot of the first; whoever makes it must `close` it."""
 
-    __slots__ = ("_candidates", "_dispatcher", "_held", "_next", "_upstreams", "path", "progress", "record")
+    __slots__ = (
+        "_candidates", "_dispatcher", "_has_slot", "_held", "_next", "_unit", "_upstreams", "is_short", "path",
+        "progress", "record",
+    )  # fmt: skip
 
     error_event = _BROKEN_EVENT
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        upstreams: Mapping[str, Upstream],
-        candidates: Sequence[RouteTarget],
-        record: RequestRecord,
-        path: bytes = b"",
-    ) -> None:
+    def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
+        self, dispatcher: Dispatcher, upstreams: Mapping[str, Upstream], candidates: Sequence[RouteTarget],
+        record: RequestRecord, unit: int, path: bytes = b"",
+    ) -> None:  # fmt: skip
         self.path = path
         self._dispatcher = dispatcher
         self._upstreams = upstreams
         self._candidates = candidates
         self._next = 0
-        self._held: list[str] = []
+        self._unit = unit
+        self._has_slot = True
+        """Of the first candidate, taken before this was made and not used yet."""
+        self._held: list[Upstream] = []
+        self.is_short = False
+        """Whether there was another target to ask, and no slot free at it."""
         self.record = record
         self.progress: Progress | None = None
         """How the relay stands, while it does."""
@@ -71,15 +76,38 @@ class InferencePlan(RelayPlan):
     def next_target(self, failed: Attempt | None) -> Target | None:
         if failed is not None and failed.ended in _HOLD_AGAINST:
             self._dispatcher.loads.failed(failed.target.name)
-        number = self._next
-        if number >= len(self._candidates) or number >= MAX_ATTEMPTS:
+        upstream = self._first() if self._has_slot else self._find_next()
+        if upstream is None:
             return None
-        self._next = number + 1
-        target_id = self._candidates[number].id
-        upstream = self._upstreams[target_id]
         upstream.load.begin(self)
-        self._held.append(target_id)
+        self._held.append(upstream)
         return upstream.target
+
+    def _first(self) -> Upstream:
+        self._has_slot = False
+        self._next = 1
+        return self._upstreams[self._candidates[0].id]
+
+    def _find_next(self) -> Upstream | None:
+        """The next candidate with a free slot, by the routes of this moment: much may have changed since the first."""
+        routes = self._dispatcher.state.routes
+        while routes is not None and self._next < min(len(self._candidates), MAX_ATTEMPTS):
+            target_id = self._candidates[self._next].id
+            self._next += 1
+            upstream = routes.upstreams.get(target_id)
+            if upstream is None or not upstream.is_ready:
+                continue
+            if upstream.load.slots.try_take(self._unit):
+                self._upstreams = routes.upstreams
+                return upstream
+            self.is_short = True
+        return None
+
+    def close(self) -> None:
+        """Give back a slot that was never used."""
+        if self._has_slot:
+            self._has_slot = False
+            self._upstreams[self._candidates[0].id].load.slots.release(self._unit)
 
     @property
     def current(self) -> RouteTarget:
@@ -92,14 +120,14 @@ class InferencePlan(RelayPlan):
         return b"x-request-id: %b\r\n%b" % (record.request_id.encode("ascii"), self._upstreams[target.name].header)
 
     def attempt_ended(self, attempt: Attempt) -> None:
-        self._release(attempt.target.name)
-        if attempt.ended is Ended.COMPLETE:
+        self._release(attempt.target)
+        if attempt.ended is Ended.COMPLETE and len(self._candidates) > 1:
             self._dispatcher.loads.worked(attempt.target.name)
 
     def ended(self, outcome: RelayOutcome) -> None:
         # A target that was named for a retry which the client did not wait for was never asked.
-        for target_id in self._held:
-            self._upstreams[target_id].load.end(self)
+        for upstream in self._held:
+            upstream.load.end(self, self._unit)
         self._held.clear()
         self.progress = None
         record = self.record
@@ -111,10 +139,12 @@ class InferencePlan(RelayPlan):
             record.status = outcome.status or 0
             self._dispatcher.log.write(record)
 
-    def _release(self, target_id: str) -> None:
-        if target_id in self._held:
-            self._held.remove(target_id)
-            self._upstreams[target_id].load.end(self)
+    def _release(self, target: Target) -> None:
+        for upstream in self._held:
+            if upstream.target is target:
+                self._held.remove(upstream)
+                upstream.load.end(self, self._unit)
+                return
 
 
 def explain_failure(outcome: RelayOutcome, model: str) -> ApiError:

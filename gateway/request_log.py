@@ -34,6 +34,8 @@ class RequestRecord(msgspec.Struct):
     status: int = 0
     size_bytes: int = 0
     first_byte_s: float = 0.0
+    queued_s: float = 0.0
+    """Waited for a slot."""
     ended: str = "complete"
     code: str = ""
 
@@ -83,7 +85,7 @@ def format_record(record: RequestRecord, now_s: float) -> str:
     r = record
     known = _describe(r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code)
     return (
-        f"request id={r.request_id}{known} size_bytes={r.size_bytes}"
+        f"request id={r.request_id}{known} size_bytes={r.size_bytes} queued_s={r.queued_s:.3f}"
         f" first_byte_s={r.first_byte_s:.4f} took_s={now_s - r.started_s:.4f}"
     )
 

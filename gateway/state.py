@@ -32,6 +32,7 @@ class Upstream:
 
     target: Target
     load: TargetLoad
+    is_ready: bool
     header: bytes
     """The line that tells the client which target answered."""
 
@@ -129,14 +130,11 @@ class RouteState:
         keys, unusable = read_keys(sorted_key_files(table))
         if unusable:
             self._log.warning("upstream_key_unusable", files=",".join(unusable))
-        upstreams = {
-            target.id: self._connect(target, keys.get(target.key_file))
-            for model in table.models
-            for target in model.targets
-        }
+        targets = [target for model in table.models for target in model.targets]
+        upstreams = {target.id: self._connect(target, keys.get(target.key_file)) for target in targets}
         self.routes = Routes(build_lookup(table), upstreams)
         self._pool.retain({upstream.target for upstream in upstreams.values()})
-        self._loads.retain(upstreams.keys())
+        self._loads.settle(targets)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._log.debug("routes_applied", version=table.version, epoch=table.epoch, models=len(table.models))
@@ -144,7 +142,9 @@ class RouteState:
     def _connect(self, target: RouteTarget, key: Secret | None) -> Upstream:
         """The pool's target for one of the table's: the same as before when nothing changed, with its connections."""
         pooled = self._pool.target(target.id, target.host, target.port, key.reveal() if key else "")
-        return Upstream(pooled, self._loads.of(target), b"x-llmgw-target: %b\r\n" % header_safe(target.id))
+        return Upstream(
+            pooled, self._loads.of(target), target.ready, b"x-llmgw-target: %b\r\n" % header_safe(target.id)
+        )
 
     async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float) -> bool:
         """Wait until the routes satisfy `holds`; False when they do not within `timeout_s`."""

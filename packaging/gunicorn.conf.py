@@ -8,9 +8,11 @@ systemd passes none), `LLMGW_WORKERS`
 import os
 import socket
 import sys
+from typing import Protocol
 
 from core.errors import ConflictError
 from core.http.worker import NOTIFY_VARIABLE
+from gateway.board import BOARD_VARIABLE, Board
 
 _socket_activated = os.environ.get("LISTEN_PID") == str(os.getpid())
 
@@ -46,20 +48,53 @@ if "NOTIFY_SOCKET" in os.environ:
     os.environ[NOTIFY_VARIABLE] = os.environ.pop("NOTIFY_SOCKET")
 
 
-def on_starting(server: object) -> None:
-    """With `reuse_port` the arbiter binds nothing, and a port that another process has would be found out late."""
+class Worker(Protocol):
+    """gunicorn's worker, in the arbiter and in its own process."""
+
+    board_column: int
+
+
+class Arbiter(Protocol):
+    """gunicorn's arbiter; it keeps the board, because this file is read again at each reload."""
+
+    board: Board
+    WORKERS: dict[int, Worker]
+
+
+def on_starting(server: Arbiter) -> None:
+    """Before anything else: is the port free, and what the workers will share."""
     if reuse_port:
-        host, _, port = bind[0].rpartition(":")
-        host = host.strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, int(port)))
-            except OSError as error:
-                words = f"cannot listen on {bind[0]}: {error.strerror}"
-                refusal = ConflictError(
-                    words, hint="stop the other program, or choose another port", code="port_in_use"
-                )
-                sys.stderr.write(refusal.render() + "\n")
-                sys.exit(refusal.exit_code)
+        _check_port()
+    server.board = Board.create()
+
+
+def pre_fork(server: Arbiter, worker: Worker) -> None:
+    """A column of the board for the worker to come; it is a dead worker's, or new."""
+    worker.board_column = server.board.offer_column({other.board_column for other in server.WORKERS.values()})
+
+
+def post_fork(server: Arbiter, worker: Worker) -> None:
+    """In the worker: tell the application where it sits."""
+    os.environ[BOARD_VARIABLE] = f"{server.board.fd},{worker.board_column}"
+
+
+def child_exit(server: Arbiter, worker: Worker) -> None:
+    """The worker is dead; so are its requests, and the slots that they had are free."""
+    if worker.board_column:
+        server.board.clear_column(worker.board_column)
+
+
+def _check_port() -> None:
+    """With `reuse_port` the arbiter binds nothing, and a port that another process has would be found out late."""
+    host, _, port = bind[0].rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            words = f"cannot listen on {bind[0]}: {error.strerror}"
+            refusal = ConflictError(words, hint="stop the other program, or choose another port", code="port_in_use")
+            sys.stderr.write(refusal.render() + "\n")
+            sys.exit(refusal.exit_code)

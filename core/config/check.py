@@ -47,7 +47,9 @@ def is_address(host: str) -> bool:
 
 def _check_server(config: Config) -> Iterable[Problem]:
     if not is_address(config.server.host):
-        yield Problem("server.host", f"{config.server.host!r} is no address", hint="an IPv4 or IPv6 address, or localhost")
+        yield Problem(
+            "server.host", f"{config.server.host!r} is no address", hint="an IPv4 or IPv6 address, or localhost"
+        )
         return
     if is_loopback(config.server.host):
         return
@@ -89,6 +91,9 @@ def _check_runtimes(config: Config) -> Iterable[Problem]:
         path = f"runtimes.{name}"
         if not _RUNTIME_ID.fullmatch(name) or ".." in name:
             yield Problem(path, "is no runtime id: letters, digits and . _ : @ / + - only, at most 128")
+        if runtime.interactive_reserved_slots >= runtime.max_concurrency:
+            hint = f"maxConcurrency is {runtime.max_concurrency}"
+            yield Problem(f"{path}.interactiveReservedSlots", "leaves no slot for other requests", hint=hint)
         if runtime.engine == "command" and not runtime.command:
             yield Problem(f"{path}.command", "is missing: engine is command", hint="or set engine")
         if runtime.engine != "command" and runtime.command:

@@ -103,6 +103,15 @@ class Runtime(Section, frozen=True, kw_only=True):
     """None: 5 minutes and 20 seconds per GiB of weights."""
     context_length: NonNegative = 0
     max_concurrency: Annotated[int, Meta(ge=1, le=4096)] = 1
+    max_queued_requests: NonNegative | None = None
+    """Requests that may wait for a slot; None: four for each slot, at least eight."""
+    queue_timeout_ms: NonNegative = 240_000
+    """How long one may wait; 0: for ever."""
+    queue_retry_after_seconds: Positive = 2
+    interactive_reserved_slots: NonNegative = 0
+    """Of the slots, for requests of the class `interactive` only."""
+    request_startup_wait_ms: NonNegative = 1000
+    """How long a request waits for the runtime to be loaded; the load goes on."""
     memory_gb: GiB | None = None
     """A hard limit for the unit and the estimate for admission."""
     gpus: Annotated[int, Meta(ge=0, le=64)] | list[str] | None = None

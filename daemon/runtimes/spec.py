@@ -19,6 +19,9 @@ _LIVE_FIELDS = frozenset(
 )
 """Settings that take effect without a restart, so they are no part of the hash."""
 
+_TOLD_NO_SLOTS = frozenset({"command"})
+"""Engines whose command does not depend on `maxConcurrency`: for them it is a live field, too."""
+
 _BASE_DEADLINE_S = 300.0
 _DEADLINE_PER_GIB_S = 20.0
 
@@ -33,6 +36,8 @@ def spec_hash(config: Config, runtime_id: str) -> str:
     """16 hex digits over everything that the engine's command depends on. An allocated port is no part of it."""
     runtime = config.runtimes[runtime_id]
     fields = {k: v for k, v in msgspec.to_builtins(runtime).items() if k not in _LIVE_FIELDS}
+    if runtime.engine in _TOLD_NO_SLOTS:
+        del fields["maxConcurrency"]
     fields["served"] = served_models(config, runtime_id)
     fields["user"] = config.engines.user
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))

@@ -10,28 +10,26 @@ from time import monotonic
 
 from falcon.asgi import Request, Response
 
-from core.api import RouteTarget
 from core.http.asgi import SPLICE_EXTENSION, Scope
+from core.http.plan import RelayOutcome
 from core.http.stream import ClientStream
-from gateway.auth import Access
 from gateway.boundary import write_error
+from gateway.choice import Choice
 from gateway.decode import check_content, read_asked
 from gateway.errors import ApiError, cut, unknown_model
 from gateway.guard import Guard, peer_of
-from gateway.incoming import read_headers
+from gateway.incoming import read_class, read_headers
 from gateway.readiness import explain_unready
 from gateway.relay import Dispatcher, InferencePlan, explain_failure
 from gateway.renamed import RenamedAnswer
 from gateway.request_log import RequestIds, RequestRecord
-from gateway.router import order_targets
-from gateway.state import Routes, RouteState
+from gateway.state import Routes
 from gateway.table import ModelEntry
 from gateway.wake import Waker
 
 MAX_BODY_BYTES = 64 << 20
-READY_WAIT_S = 1.0
-"""How long a request waits for a runtime that was just asked to start."""
-
+_ROUNDS = 4
+"""How often a request is begun anew because the targets that were left were busy."""
 
 FAILURE = "llmgw.failure"
 """Where a scope carries the `RelayFailure` that the fast lane met: its request is answered and not asked again."""
@@ -53,17 +51,22 @@ class HeadJudgement:
     key: str
     request_id: bytes
     """As the client sent it; not judged yet."""
+    unit: int
+    """The request's class, as `gateway.turns` counts it."""
 
 
 class Inference:
     """One inference path."""
 
-    def __init__(self, path: str, guard: Guard, state: RouteState, dispatcher: Dispatcher, waker: Waker) -> None:
+    plan_type: type[InferencePlan] = InferencePlan
+
+    def __init__(self, path: str, guard: Guard, choice: Choice, dispatcher: Dispatcher, waker: Waker) -> None:
         self.path = path
         self.raw_path = path.encode("ascii")
         """What engines are asked: our own words, so that no escape and no query of a client reaches one."""
         self._guard = guard
-        self._state = state
+        self._choice = choice
+        self._state = dispatcher.state
         self._dispatcher = dispatcher
         self._waker = waker
         self._ids = RequestIds()
@@ -98,7 +101,10 @@ class Inference:
             return None
         if not entry.ready[self.path] or entry.is_renamed or asked != entry.model.id:
             return None
-        return InferencePlan(self._dispatcher, head.routes.upstreams, self._order(entry), record, self.raw_path)
+        candidates = self._choice.take_now(head.routes, entry, self.path, head.unit)
+        if candidates is None:
+            return None
+        return InferencePlan(self._dispatcher, head.routes.upstreams, candidates, record, head.unit, self.raw_path)
 
     def _judge_head(self, client: ClientStream) -> HeadJudgement:
         """Who asks, and whether the body can be read. Raises: ApiError.
@@ -112,76 +118,108 @@ class Inference:
             if isinstance(known, HeadJudgement) and known.routes is self._state.routes:
                 return known
         fields = read_headers(client.headers)
-        routes, key = self._guard.admit(Access.INFERENCE, fields, peer_of(client.client))
+        routes, key = self._guard.admit_work(fields, peer_of(client.client))
         check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
-        judged = HeadJudgement(routes, key, fields.get(b"x-request-id", b""))
+        judged = HeadJudgement(routes, key, fields.get(b"x-request-id", b""), read_class(fields))
         if remembered is not None:
             remembered.note = judged
         return judged
 
     async def _serve(self, req: Request, resp: Response, fields: dict[bytes, bytes], record: RequestRecord) -> None:
         client = find_client(req.scope)
-        routes, record.key = self._guard.admit(Access.INFERENCE, fields, peer_of(req.scope.get("client")))
+        peer = peer_of(req.scope.get("client"))
+        _, record.key = self._guard.admit_work(fields, peer)
         check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
         body = client.body if client is not None else await read_body(req)
-        entry, asked = self._read(routes, body, record)
-        if not entry.ready[self.path]:
-            routes, entry = await self._wait_ready(entry, asked)
-        plan = InferencePlan(self._dispatcher, routes.upstreams, self._order(entry), record)
+        asked = self._read_asked(body, record)
+        unit = read_class(fields)
+        for left in reversed(range(_ROUNDS)):
+            plan, entry = await self._plan(asked, fields, peer, unit, record)
+            try:
+                outcome = await self._answer(plan, entry, asked, body, req, resp)
+            finally:
+                plan.close()
+            if outcome is None:
+                return
+            if not plan.is_short or not left:
+                raise explain_failure(outcome, record.model)
+
+    async def _answer(
+        self, plan: InferencePlan, entry: ModelEntry, asked: str, body: bytes, req: Request, resp: Response
+    ) -> RelayOutcome | None:
+        """Answer by the plan; an outcome says why no target did. Raises: ApiError."""
+        client = find_client(req.scope)
         if client is None or entry.is_renamed or asked != entry.model.id:
             await RenamedAnswer(plan, entry, asked, body).respond(req, resp, self.raw_path)
-            return
-        outcome = await client.relay(plan, path=self.raw_path)
-        if outcome is not None:
-            raise explain_failure(outcome, record.model)
+            return None
+        return await client.relay(plan, path=self.raw_path)
+
+    async def _plan(
+        self, asked: str, fields: dict[bytes, bytes], peer: str, unit: int, record: RequestRecord
+    ) -> tuple[InferencePlan, ModelEntry]:
+        """A slot of a target that is ready, waited for if need be. Raises: ApiError."""
+        while True:
+            # Anew each time: while it waited, the key may have gone, and so may the model.
+            routes, _ = self._guard.admit_work(fields, peer)
+            entry = self._find(routes, asked)
+            if not entry.ready[self.path]:
+                await self._wait_ready(entry, asked)
+                continue
+            taken = await self._choice.take(routes, entry, self.path, unit)
+            now = self._state.routes
+            if taken is not None and now is not None:
+                candidates, waited_s = taken
+                record.queued_s += waited_s
+                return self.plan_type(self._dispatcher, now.upstreams, candidates, record, unit), entry
 
     def _read(self, routes: Routes, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
         """Which model is asked for, and whether it exists. Raises: ApiError."""
+        asked = self._read_asked(body, record)
+        return self._find(routes, asked), asked
+
+    def _read_asked(self, body: bytes, record: RequestRecord) -> str:
         asked = read_asked(body)
         model = asked.model or ""
         record.model = cut(model)
         record.stream = asked.stream is True
+        return model
+
+    def _find(self, routes: Routes, model: str) -> ModelEntry:
         entry = routes.lookup.models.get(model)
         if entry is None:
             raise unknown_model(model)
-        return entry, model
+        return entry
 
-    async def _wait_ready(self, entry: ModelEntry, model: str) -> tuple[Routes, ModelEntry]:
+    async def _wait_ready(self, entry: ModelEntry, model: str) -> None:
         """Have the model started if need be, and give it a moment. Raises: ApiError when it is not ready then."""
         unready = explain_unready(entry, self.path, model)
-        if unready.start:
-            await self._waker.start(unready.start, cut(model))
-        elif not unready.error.retry_after_s:
+        if unready.target is None or not unready.error.retry_after_s:
             raise unready.error
-        await self._state.wait_until(lambda now: self._is_settled(now, model), READY_WAIT_S)
+        wait_s = unready.target.request_startup_wait_ms / 1000
+        with self._dispatcher.loads.of(unready.target).wait():
+            settled = self._state.wait_until(lambda now: self._is_settled(now, model), wait_s)
+            if unready.starts:
+                await self._waker.start(unready.target.runtime, cut(model), settled, wait_s)
+            else:
+                await settled
         routes = self._state.routes
         found = routes.lookup.models.get(model) if routes is not None else None
-        if routes is None or found is None:
-            raise unknown_model(model)
-        if not found.ready[self.path]:
+        if found is not None and not found.ready[self.path]:
             raise explain_unready(found, self.path, model).error
-        return routes, found
 
     def _is_settled(self, routes: Routes, model: str) -> bool:
         """Whether waiting on has no purpose: the model is ready, is gone, or has failed."""
         entry = routes.lookup.models.get(model)
-        if entry is None or entry.ready[self.path]:
+        if entry is None or entry.ready[self.path] or not routes.lookup.table.serving:
             return True
         return not explain_unready(entry, self.path, model).error.retry_after_s
-
-    def _order(self, entry: ModelEntry) -> tuple[RouteTarget, ...]:
-        ready = entry.ready[self.path]
-        if len(ready) == 1:
-            return ready
-        loads = self._dispatcher.loads
-        return order_targets(ready, loads.in_flight(), loads.cooling(), loads.turn(entry.model.id))
 
     def _refuse(self, resp: Response, record: RequestRecord, error: ApiError) -> None:
         record.status = error.http_status
         record.code = error.code
         if record.ended == "complete":
             record.ended = "refused"
-        write_error(resp, error)
+        write_error(resp, error, self.path)
         resp.set_header("x-request-id", record.request_id)
         self._dispatcher.log.write(record)
 

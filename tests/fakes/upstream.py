@@ -53,6 +53,7 @@ class FakeUpstream:
         """Requests whose client went away before their end."""
         self.port = 0
         self._changed = asyncio.Condition()
+        self._released = asyncio.Event()
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "FakeUpstream":
@@ -73,6 +74,17 @@ class FakeUpstream:
         """Wait for the counters to satisfy `holds`."""
         async with self._changed:
             await self._changed.wait_for(holds)
+
+    def release(self) -> None:
+        """End all pauses, and have no more of them."""
+        self._released.set()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._released.wait()
+        except TimeoutError:
+            pass
 
     async def _note(self, opened: int, abandoned: int = 0) -> None:
         self.open += opened
@@ -96,8 +108,7 @@ class FakeUpstream:
         how = self.behaviour
         asked = json.loads(body)
         model = how.model or asked.get("model")
-        if how.head_pause_s:
-            await asyncio.sleep(how.head_pause_s)
+        await self._pause(how.head_pause_s)
         if asked.get("stream") and how.status == 200:
             return await self._stream(request, how, model)
         plain = how.body or json.dumps(completion(model)).encode()
@@ -110,7 +121,7 @@ class FakeUpstream:
             if number == how.break_after and request.transport is not None:
                 request.transport.abort()
             await response.write(b"data: " + json.dumps(chunk(model, f"w{number} ")).encode() + b"\n\n")
-            await asyncio.sleep(how.pause_s)
+            await self._pause(how.pause_s)
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response

@@ -12,6 +12,7 @@ from core.client import DaemonClient
 from core.clock import SystemClock
 from core.http.pool import UpstreamPool
 from core.log import get_logger
+from gateway.board import open_seat
 from gateway.loads import Loads
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
@@ -108,7 +109,7 @@ async def test_a_daemon_that_accepts_and_says_nothing_is_waited_for_with_a_bound
     snapshot = SnapshotFile(layout.gateway_state)
     snapshot.write(table(model("m", target())))
     async with FakeDaemon(layout.daemon_socket, None), DaemonClient(layout.daemon_socket) as client:
-        state = RouteState(client, snapshot, UpstreamPool(), Loads(SystemClock()), get_logger("test"))
+        state = RouteState(client, snapshot, UpstreamPool(), Loads(SystemClock(), open_seat({})), get_logger("test"))
         async with asyncio.TaskGroup() as group:
             following = group.create_task(state.run())
             await state.prepare(0.2)

@@ -8,7 +8,8 @@ from core.api import ApiKey, RouteModel, RouteTable, RouteTarget, SecurityPolicy
 def target(id_: str = "t1", **changes: object) -> RouteTarget:
     """A ready target on loopback, with some fields changed."""
     fields: dict[str, object] = {"id": id_, "runtime": id_, "host": "127.0.0.1", "port": 8201, "ready": True}
-    fields["state"] = "running"
+    # Many: what is not about slots must not wait for one.
+    fields |= {"state": "running", "max_concurrency": 256}
     return RouteTarget(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -25,7 +26,9 @@ def key(value: str, scope: str = "inference", name: str = "") -> ApiKey:
     return ApiKey(sha256=sha256(value.encode()).hexdigest(), scope=scope, name=name)
 
 
-def table(*models: RouteModel, keys: tuple[ApiKey, ...] = (), **security: object) -> RouteTable:
+def table(*models: RouteModel, keys: tuple[ApiKey, ...] = (), serving: bool = True, **security: object) -> RouteTable:
     """Version 1 of a table, bound to loopback unless `security` says otherwise."""
     policy = SecurityPolicy(**security)  # type: ignore[arg-type]
-    return RouteTable(version=1, epoch="e1", node="n1", models=list(models), keys=list(keys), security=policy)
+    return RouteTable(
+        version=1, epoch="e1", node="n1", models=list(models), keys=list(keys), serving=serving, security=policy
+    )

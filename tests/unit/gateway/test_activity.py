@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from core.activity import RuntimeActivity
 from core.http.plan import Progress
 from gateway.activity import Observer
+from gateway.board import open_seat
 from gateway.loads import Loads
+from gateway.turns import STANDARD
 from tests.unit.gateway.hand_clock import HandClock
 from tests.unit.gateway.tables import target
 
@@ -27,15 +29,17 @@ class Desk:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.loads = Loads(self.clock)
+        self.loads = Loads(self.clock, open_seat({}))
         self.observer = Observer()
 
     def begin(self, request: Stream, id_: str = "t1", runtime: str = "r") -> Stream:
-        self.loads.of(target(id_, runtime=runtime)).begin(request)
+        load = self.loads.of(target(id_, runtime=runtime))
+        assert load.slots.try_take(STANDARD)
+        load.begin(request)
         return request
 
     def end(self, request: Stream, id_: str = "t1") -> None:
-        self.loads.of(target(id_)).end(request)
+        self.loads.of(target(id_)).end(request, STANDARD)
 
     def look(self, after_s: float = 0.0, runtime: str = "r") -> RuntimeActivity:
         self.clock.now_s += after_s
@@ -113,8 +117,8 @@ def test_targets_of_one_runtime_are_told_together() -> None:
 def test_a_target_that_left_the_table_is_told_of_until_its_last_request_ends() -> None:
     desk = Desk()
     request = desk.begin(Stream())
-    desk.loads.retain(())
+    desk.loads.settle(())
     assert desk.look().active == 1
     desk.end(request)
-    desk.loads.retain(())
+    desk.loads.settle(())
     assert desk.look() == RuntimeActivity()

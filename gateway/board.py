@@ -1,0 +1,237 @@
+"""Numbers that all gateway workers share: slots taken, requests that wait, cool-downs.
+
+gunicorn's workers share nothing by themselves, and a limit that each keeps for itself is no limit. The arbiter makes
+one piece of shared memory before it forks, with a table of 64-bit cells in it: a row for each target, a column for each
+worker. A worker writes only its own column and reads sums over all, so no two ever write the same cell; the arbiter
+clears the column of a worker that died, and then nothing of it remains. Column 0 is the arbiter's own.
+
+A worker that takes a slot writes first, then reads the sum, and gives back when it is over (`gateway/slots.py`).
+Between its write and its read stands a `fence`: without one, two processors may each miss what the other wrote.
+
+What costs a request something here are `values` and `put`; rows are claimed when a route table comes.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from hashlib import blake2b
+from threading import Lock
+
+from core.errors import UnavailableError
+
+BOARD_VARIABLE = "LLMGW_BOARD"
+"""`FD,COLUMN`: how a worker finds the arbiter's board, and its own place on it."""
+
+COLUMNS = 128
+ROWS = 4096
+_PROBES = 64
+"""Rows in which a key may stand, counted from its hash."""
+
+
+class Cell(IntEnum):
+    """What stands in a row, once for each column."""
+
+    USED = 0
+    """1: the worker's route table has the target, so the row is not free."""
+    TAKEN = 1
+    """Slots, as `gateway.turns` counts them."""
+    WAITING = 2
+    OLDEST_STANDARD = 3
+    """When the worker's first waiting request came; 0: none waits."""
+    OLDEST_INTERACTIVE = 4
+    OVERTAKINGS = 5
+    """Interactive requests that the worker let in before standard ones, ever."""
+    OVERTAKINGS_SEEN = 6
+    """Their sum over all workers, when this one let a standard request in last."""
+    COOLING = 7
+    """Until when the worker holds a failure against the target; milliseconds, monotonic."""
+
+
+_HIGH = 0
+"""The cell that says how many columns there are to read."""
+_WAKERS = 1
+_KEYS = _WAKERS + COLUMNS
+_CELLS = _KEYS + 2 * ROWS
+_ROW_CELLS = len(Cell) * COLUMNS
+_SIZE_BYTES = 8 * (_CELLS + ROWS * _ROW_CELLS)
+_UNPACK = tuple(struct.Struct(f"={columns}q").unpack_from for columns in range(COLUMNS + 1))
+
+
+class BoardFull(UnavailableError):
+    """More targets than the board has rows."""
+
+    code = "board_full"
+
+
+class Board:
+    """The memory. Untouched pages of it cost nothing."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.memory = mmap.mmap(fd, _SIZE_BYTES)
+        self.cells: memoryview[int] = memoryview(self.memory).cast("q")
+        self._wakers: list[int] = []
+
+    @classmethod
+    def create(cls, columns: int = COLUMNS) -> "Board":
+        """A new one, with a way to wake each column's worker. Everything is inherited by a fork."""
+        fd = os.memfd_create("llmgw-board")
+        os.ftruncate(fd, _SIZE_BYTES)
+        board = cls(fd)
+        board.cells[_HIGH] = 1
+        for column in range(1, columns):
+            waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            board.cells[_WAKERS + column] = waker
+            board._wakers.append(waker)
+        return board
+
+    def close(self) -> None:
+        """Only who created it. The memory itself stays for as long as anybody looks at it."""
+        for waker in self._wakers:
+            os.close(waker)
+        os.close(self.fd)
+
+    def offer_column(self, taken: set[int]) -> int:
+        """A free column for a new worker, when these have owners; 0: there is none."""
+        for column in range(1, COLUMNS):
+            if column not in taken and self.cells[_WAKERS + column]:
+                self.cells[_HIGH] = max({column, *taken}) + 1
+                return column
+        return 0
+
+    def clear_column(self, column: int) -> None:
+        """Its worker is dead, and so are its requests. Called by the arbiter."""
+        cells = self.cells
+        for row in range(ROWS):
+            if not cells[_KEYS + 2 * row]:
+                continue
+            base = _CELLS + row * _ROW_CELLS
+            # Counts that only ever grow are kept by the arbiter, or the sum of the others would go back.
+            cells[base + Cell.OVERTAKINGS * COLUMNS] += cells[base + Cell.OVERTAKINGS * COLUMNS + column]
+            seen = base + Cell.OVERTAKINGS_SEEN * COLUMNS
+            cells[seen] = max(cells[seen], cells[seen + column])
+            for cell in Cell:
+                cells[base + cell * COLUMNS + column] = 0
+        for other in range(1, cells[_HIGH]):
+            if other != column:
+                self.wake(other)
+
+    def wake(self, column: int) -> None:
+        """Have the column's worker look at its queues."""
+        waker = self.cells[_WAKERS + column]
+        if waker:
+            os.eventfd_write(waker, 1)
+
+    def waker(self, column: int) -> int:
+        """The file descriptor that becomes readable when the column's worker is woken."""
+        return self.cells[_WAKERS + column]
+
+    def claim_row(self, key: str, column: int) -> int:
+        """The row of a key, made if need be, and marked as used by this column. Raises: BoardFull."""
+        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        # Zero marks a row that was never anybody's.
+        high, low = int.from_bytes(digest[:8], "big", signed=True) or 1, int.from_bytes(digest[8:], "big", signed=True)
+        cells = self.cells
+        # A lock of POSIX belongs to the process, and the kernel takes it from one that dies.
+        fcntl.lockf(self.fd, fcntl.LOCK_EX)
+        try:
+            rows = [(low + probe) % ROWS for probe in range(_PROBES)]
+            found = next(
+                (row for row in rows if cells[_KEYS + 2 * row] == high and cells[_KEYS + 2 * row + 1] == low), None
+            )
+            if found is None:
+                found = next((row for row in rows if self._is_free(row)), None)
+                if found is None:
+                    raise BoardFull("the gateway's board has no row left for another target")
+                self._begin_row(found, high, low)
+            cells[_CELLS + found * _ROW_CELLS + Cell.USED * COLUMNS + column] = 1
+            return found
+        finally:
+            fcntl.lockf(self.fd, fcntl.LOCK_UN)
+
+    def _is_free(self, row: int) -> bool:
+        base = _CELLS + row * _ROW_CELLS
+        return not any(
+            any(self.cells[base + cell * COLUMNS : base + (cell + 1) * COLUMNS])
+            for cell in (Cell.USED, Cell.TAKEN, Cell.WAITING)
+        )
+
+    def _begin_row(self, row: int, high: int, low: int) -> None:
+        base = _CELLS + row * _ROW_CELLS
+        for cell in range(base, base + _ROW_CELLS):
+            self.cells[cell] = 0
+        self.cells[_KEYS + 2 * row], self.cells[_KEYS + 2 * row + 1] = high, low
+
+
+class Seat:
+    """One worker's place at the board."""
+
+    def __init__(self, board: Board, column: int, *, owns_board: bool = False) -> None:
+        self.board = board
+        self.column = column
+        self.waker = board.waker(column)
+        self._fence = Lock()
+        self._owns_board = owns_board
+
+    def row(self, key: str) -> "Row":
+        """Raises: BoardFull."""
+        return Row(self, self.board.claim_row(key, self.column))
+
+    def fence(self) -> None:
+        """What this process wrote is seen by all others before it reads on: a lock's atomic operation does that."""
+        self._fence.acquire()
+        self._fence.release()
+
+    def hush(self) -> None:
+        """Take note of having been woken."""
+        try:
+            os.eventfd_read(self.waker)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        if self._owns_board:
+            self.board.close()
+
+
+class Row:
+    """One target's cells, as one worker sees them."""
+
+    __slots__ = ("_cells", "_memory", "_offsets", "_owns", "index", "seat")
+
+    def __init__(self, seat: Seat, index: int) -> None:
+        self.seat = seat
+        self.index = index
+        self._cells = seat.board.cells
+        self._memory = seat.board.memory
+        base = _CELLS + index * _ROW_CELLS
+        self._owns = tuple(base + cell * COLUMNS + seat.column for cell in Cell)
+        self._offsets = tuple(8 * (base + cell * COLUMNS) for cell in Cell)
+
+    def put(self, cell: Cell, value: int) -> None:
+        """Write this worker's own."""
+        self._cells[self._owns[cell]] = value
+
+    def own(self, cell: Cell) -> int:
+        return self._cells[self._owns[cell]]
+
+    def values(self, cell: Cell) -> tuple[int, ...]:
+        """Every column's; the index is the column."""
+        return _UNPACK[self._cells[_HIGH]](self._memory, self._offsets[cell])
+
+    def free(self) -> None:
+        """This worker's route table has the target no longer."""
+        for cell in Cell:
+            self.put(cell, 0)
+
+
+def open_seat(environ: Mapping[str, str]) -> Seat:
+    """The seat that the arbiter gave this process; without an arbiter, one at a board that nobody shares."""
+    fd, _, column = environ.get(BOARD_VARIABLE, "").partition(",")
+    if fd.isdecimal() and column.isdecimal() and int(column) > 0:
+        return Seat(Board(int(fd)), int(column))
+    board = Board.create(columns=2)
+    return Seat(board, board.offer_column(set()), owns_board=True)

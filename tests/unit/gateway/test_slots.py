@@ -1,0 +1,238 @@
+"""Slots and queues of several workers at one board, in one process: each worker is a seat with loads of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core.clock import SystemClock
+from gateway.board import Board, Cell, Seat
+from gateway.errors import ApiError
+from gateway.slots import STUCK_S, Slots
+from gateway.turns import INTERACTIVE, STANDARD, Limits
+
+SOON_S = 2.0
+
+
+class Worker:
+    """One worker's view of one target. `answers` False: it was stopped, and takes note of nothing."""
+
+    def __init__(self, board: Board, column: int, limits: Limits) -> None:
+        self.seat = Seat(board, column)
+        self.slots = Slots(self.seat.row("t"), SystemClock())
+        self.slots.configure(limits)
+        asyncio.get_running_loop().add_reader(self.seat.waker, self.woken)
+
+    def woken(self) -> None:
+        self.seat.hush()
+        self.slots.let_in()
+
+    async def wait(self, unit: int = STANDARD) -> Slots:
+        found = await self.slots.wait(unit, "m")
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def workers(count: int, limits: Limits) -> AsyncIterator[list[Worker]]:
+    board = Board.create(columns=count + 1)
+    taken: set[int] = set()
+    for _ in range(count):
+        taken.add(board.offer_column(taken))
+    found = [Worker(board, column, limits) for column in sorted(taken)]
+    try:
+        async with asyncio.timeout(SOON_S):
+            yield found
+    finally:
+        for worker in found:
+            asyncio.get_running_loop().remove_reader(worker.seat.waker)
+        board.close()
+
+
+async def queued(*coroutines: Coroutine[None, None, Slots]) -> list[asyncio.Task[Slots]]:
+    """Have them wait, in this order."""
+    tasks = []
+    for coroutine in coroutines:
+        tasks.append(asyncio.get_running_loop().create_task(coroutine))
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def done(tasks: list[asyncio.Task[Slots]], count: int) -> list[int]:
+    """Which have a slot, once it is so many."""
+    while sum(task.done() for task in tasks) < count:
+        await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+    return [index for index, task in enumerate(tasks) if task.done()]
+
+
+async def test_the_limit_holds_over_all_workers() -> None:
+    async with workers(3, Limits(slots=4)) as (one, two, three):
+        assert [worker.slots.try_take(STANDARD) for worker in (one, two, three, one, two, three)] == [True] * 4 + [
+            False,
+            False,
+        ]
+        one.slots.release(STANDARD)
+        assert three.slots.try_take(STANDARD) and not two.slots.try_take(STANDARD)
+        assert one.slots.in_use == 4
+
+
+async def test_a_freed_slot_goes_to_whoever_waited_longest_in_whichever_worker() -> None:
+    async with workers(3, Limits(slots=1)) as (one, two, three):
+        assert one.slots.try_take(STANDARD)
+        tasks = await queued(two.wait(), three.wait(), one.wait(), two.wait())
+        holder, order = one.slots, []
+        for number in range(4):
+            holder.release(STANDARD)
+            found = await done(tasks, number + 1)
+            order.append(next(index for index in found if index not in order))
+            holder = tasks[order[-1]].result()
+            assert one.slots.in_use == 4 - number
+        assert order == [0, 1, 2, 3]
+
+
+async def test_nobody_passes_those_who_wait() -> None:
+    async with workers(2, Limits(slots=1)) as (one, two):
+        assert one.slots.try_take(STANDARD)
+        tasks = await queued(two.wait())
+        # The slot is free for a moment, and its turn is known: a newcomer must not have it.
+        one.slots.release(STANDARD)
+        assert not one.slots.try_take(STANDARD)
+        assert await done(tasks, 1) == [0]
+
+
+async def test_more_slots_let_waiting_ones_in_at_once_and_fewer_end_nothing() -> None:
+    async with workers(2, Limits(slots=1)) as (one, two):
+        assert one.slots.try_take(STANDARD)
+        tasks = await queued(two.wait(), two.wait(), one.wait())
+        for worker in (one, two):
+            worker.slots.configure(Limits(slots=3))
+        assert await done(tasks, 2) == [0, 1]
+        for worker in (one, two):
+            worker.slots.configure(Limits(slots=1))
+        for _ in range(2):
+            two.slots.release(STANDARD)
+        assert (one.slots.in_use, tasks[2].done()) == (2, False)
+        one.slots.release(STANDARD)
+        assert await done(tasks, 3) == [0, 1, 2]
+
+
+async def test_the_queue_is_bounded_over_all_workers() -> None:
+    async with workers(2, Limits(slots=1, queue=2, retry_after_s=7)) as (one, two):
+        assert one.slots.try_take(STANDARD)
+        tasks = await queued(one.wait(), two.wait())
+        with pytest.raises(ApiError) as caught:
+            await two.wait()
+        assert (caught.value.http_status, caught.value.code) == (429, "RUNTIME_QUEUE_FULL")
+        assert caught.value.retry_after_s == 7 and one.slots.in_use == 3
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert one.slots.in_use == 1
+
+
+async def test_a_queue_of_nothing_serves_what_fits_and_refuses_the_rest() -> None:
+    async with workers(1, Limits(slots=1, queue=0)) as (one,):
+        assert one.slots.try_take(STANDARD)
+        with pytest.raises(ApiError):
+            await one.wait()
+
+
+async def test_who_waits_too_long_hears_so_and_is_gone() -> None:
+    async with workers(1, Limits(slots=1, queue_timeout_s=0.02)) as (one,):
+        assert one.slots.try_take(STANDARD)
+        with pytest.raises(ApiError) as caught:
+            await one.wait()
+        assert (caught.value.http_status, caught.value.code) == (429, "RUNTIME_QUEUE_TIMEOUT")
+        assert one.slots.in_use == 1
+
+
+async def test_a_client_that_left_is_gone_at_once_and_its_place_too() -> None:
+    async with workers(2, Limits(slots=1)) as (one, two):
+        assert one.slots.try_take(STANDARD)
+        tasks = await queued(two.wait(), one.wait())
+        tasks[0].cancel()
+        await asyncio.gather(tasks[0], return_exceptions=True)
+        assert one.slots.in_use == 2
+        one.slots.release(STANDARD)
+        assert await done(tasks, 2) == [0, 1] and not tasks[1].cancelled()
+
+
+async def test_a_slot_given_to_a_client_in_the_moment_that_it_leaves_is_free_again() -> None:
+    async with workers(1, Limits(slots=1)) as (one,):
+        assert one.slots.try_take(STANDARD)
+        tasks = await queued(one.wait())
+        one.slots.release(STANDARD)
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert one.slots.in_use == 0
+
+
+async def test_the_death_of_a_worker_frees_its_slots_and_its_place_in_the_queue() -> None:
+    async with workers(2, Limits(slots=1)) as (one, two):
+        assert two.slots.try_take(STANDARD)
+        dead = await queued(two.wait())
+        tasks = await queued(one.wait())
+        one.seat.board.clear_column(two.seat.column)
+        assert await done(tasks, 1) == [0] and not dead[0].done()
+        dead[0].cancel()
+        await asyncio.gather(*dead, return_exceptions=True)
+
+
+async def test_a_worker_that_does_not_answer_keeps_a_slot_from_nobody_for_long() -> None:
+    async with workers(3, Limits(slots=1)) as (one, two, three):
+        # The second is stopped in the middle of its life: its place in the queue stands, and it takes no slot.
+        row = two.seat.row("t")
+        row.put(Cell.WAITING, 1)
+        row.put(Cell.OLDEST_STANDARD, 1)
+        asyncio.get_running_loop().remove_reader(two.seat.waker)
+        tasks = await queued(one.wait(), three.wait())
+        async with asyncio.timeout(STUCK_S + 0.5):
+            assert await done(tasks, 1) == [0]
+        assert not tasks[1].done()
+        one.slots.release(STANDARD)
+        assert await done(tasks, 2) == [0, 1]
+
+
+async def test_everybody_is_sent_to_look_again() -> None:
+    async with workers(1, Limits(slots=1)) as (one,):
+        assert one.slots.try_take(STANDARD)
+        waiting = asyncio.get_running_loop().create_task(one.slots.wait(STANDARD, "m"))
+        await asyncio.sleep(0)
+        one.slots.look_again()
+        assert (await waiting, one.slots.in_use) == (None, 1)
+
+
+async def test_reserved_slots_are_for_interactive_requests_of_any_worker() -> None:
+    async with workers(2, Limits(slots=2, reserved=1)) as (one, two):
+        assert one.slots.try_take(STANDARD) and not two.slots.try_take(STANDARD)
+        tasks = await queued(two.wait(), one.wait(INTERACTIVE))
+        assert await done(tasks, 1) == [1]
+
+
+async def test_at_most_four_in_a_row_overtake_over_all_workers() -> None:
+    async with workers(2, Limits(slots=1, queue=50)) as (one, two):
+        assert one.slots.try_take(STANDARD)
+        standard = await queued(*(worker.wait() for worker in (one, two, one)))
+        interactive = await queued(*(worker.wait(INTERACTIVE) for worker in (one, two) * 5))
+        tasks, order, holder, unit = [*standard, *interactive], "", one.slots, STANDARD
+        seen: set[int] = set()
+        for number in range(len(tasks)):
+            holder.release(unit)
+            now = await done(tasks, number + 1)
+            (index,) = set(now) - seen
+            seen.add(index)
+            holder, unit = tasks[index].result(), STANDARD if index < len(standard) else INTERACTIVE
+            order += "s" if index < len(standard) else "i"
+        assert order == "iiiisiiiisiis"
+
+
+async def test_who_may_be_served_elsewhere_goes_where_a_slot_is_free() -> None:
+    async with workers(1, Limits(slots=1)) as (one,):
+        other = Slots(one.seat.row("other"), SystemClock())
+        assert one.slots.try_take(STANDARD) and other.try_take(STANDARD)
+        waiting = asyncio.get_running_loop().create_task(one.slots.wait(STANDARD, "m", [other]))
+        await asyncio.sleep(0)
+        other.release(STANDARD)
+        assert await waiting is other
+        assert (one.slots.in_use, other.in_use) == (1, 1)
