@@ -15,11 +15,14 @@ from collections.abc import Mapping, Sequence
 
 from core.errors import RefusedError
 from engines.policies.llamacpp import LLAMACPP
+from engines.policies.sglang import SGLANG
 from engines.policies.sim import SIM
 from engines.policies.table import SUSPICIOUS, FlagTable
+from engines.policies.trtllm import TRTLLM
+from engines.policies.vllm import VLLM
 from engines.spec import is_clean
 
-_TABLES = {"llamacpp": LLAMACPP, "sim": SIM}
+_TABLES = {"llamacpp": LLAMACPP, "vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM, "sim": SIM}
 
 _NUMBER = re.compile(r"-(\d|\.\d|inf$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -97,6 +100,8 @@ def _judge_word(word: str, table: FlagTable | None) -> str:
 def _normal(word: str, table: FlagTable) -> str:
     """The flag as the table spells it, without a value that hangs on it."""
     flag = word.partition("=")[0]
+    if table.dotted:
+        flag = flag.partition(".")[0]
     return "--" + flag[2:].replace("_", "-") if table.underscores and flag.startswith("--") else flag
 
 
@@ -107,6 +112,8 @@ def _judge_flag(flag: str, table: FlagTable) -> str:
         return table.refused[flag]
     if not flag.startswith("--"):
         return "llmgw does not know this flag, and a short name does not say what it does"
+    if table.strict:
+        return "llmgw does not know this flag, and passes only those that it knows to this engine"
     return _judge_unlisted(flag, table)
 
 

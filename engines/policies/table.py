@@ -20,6 +20,10 @@ class FlagTable:
     """The engine reads `--api_key` as `--api-key`."""
     prefixes: bool = False
     """The engine takes a unique prefix (`--hos`) for a flag, as Python's argparse does."""
+    dotted: bool = False
+    """`--flag.key` sets a part of the flag's value."""
+    strict: bool = False
+    """Nothing passes but what is allowed: the engine's flags are not known well enough."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variable -> the refused flag that it stands for."""
     environment_prefix: str = ""
@@ -30,6 +34,6 @@ SUSPICIOUS = frozenset(
     """file files path paths dir directory folder root url uri hf repo hub token key secret password host port address
     addr bind socket listen proxy plugin plugins script exec command agent tools mcp save load lora adapter adapters
     mmproj model models alias ssl tls cert ca certs download upload config preset presets import module trust remote
-    middleware rpc logdir output""".split()  # noqa: SIM905 - a list of words reads best as words
+    middleware rpc logdir output hook hooks cls class custom endpoint endpoints ip connector kwargs sidecar""".split()  # noqa: SIM905 - a list of words reads best as words
 )
 """Words in the name of a flag that no table knows for which it is refused until somebody has looked at it."""

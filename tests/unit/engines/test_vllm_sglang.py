@@ -202,5 +202,26 @@ def test_the_launcher_hands_the_key_on_inside_the_process(way: str, expected: st
     assert subprocess.run(argv, env={}, capture_output=True, timeout=30).returncode == 1
 
 
+_LOG = """
+import logging, sys
+logging.basicConfig(level="INFO", force=True, stream=sys.stdout, format="%(message)s")
+logging.getLogger("engine").info(f"server_args={sys.argv}")
+logging.getLogger("engine").info("args %s of %d", sys.argv, 1)
+logging.getLogger("engine").info("nothing %s here", "secret")
+"""
+
+
+def test_an_engine_that_logs_its_arguments_does_not_log_the_key(tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(_LOG)
+    (tmp_path / "key").write_text("sk-1\n")
+    argv = [sys.executable, str(LAUNCHERS / "with_key.py"), str(tmp_path / "key"), "flag:--api-key", "shown"]
+
+    done = subprocess.run(argv, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=30)
+
+    first, second, third = done.stdout.splitlines()
+    assert "sk-1" not in done.stdout + done.stderr
+    assert "(key)" in first and "(key)" in second and third == "nothing secret here"
+
+
 def test_the_launcher_stands_alone_in_its_folder() -> None:
     assert [path.name for path in LAUNCHERS.iterdir() if path.suffix == ".py"] == ["with_key.py"]
