@@ -5,6 +5,7 @@ nothing. libnftables keeps one context, which must not be used by two threads.
 """
 
 import asyncio
+import ctypes
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from firewall.ruleset import FAMILY, TABLE, Command, Object
 
 T = TypeVar("T")
 
+_LIBRARY = "libnftables.so.1"
 _CALL_S = 10.0
 """A table of ours takes milliseconds; but another program's transaction can hold the kernel's lock."""
 
@@ -68,7 +70,9 @@ class NftKernel:
         """The library's context, made at its first use. Raises: FirewallUnavailable."""
         if self._library is None:
             try:
-                self._library = nftables.Nftables()
+                # Before the wrapper tries: when its own attempt fails, it complains on stderr as it is collected.
+                ctypes.CDLL(_LIBRARY)
+                self._library = nftables.Nftables(_LIBRARY)
             except OSError as error:
                 raise FirewallUnavailable(
                     f"nftables cannot be used: {error}", hint="apt-get install libnftables1 nftables"

@@ -184,6 +184,7 @@ def test_a_node_that_cannot_keep_it_says_so_and_serves(lab: Guarded, missing: st
         assert (done.code, json.loads(done.stdout)["error"]["code"]) == (10, "firewall_unguarded")
         said = lab.node.journal("-u", "llmgw-daemon", "--since=-60s").count("firewall_unguarded")
         assert 1 <= said <= 2, "once for each daemon that starts, not for every look"
+        assert "Traceback" not in lab.node.journal("-u", "llmgw-daemon", "--since=-60s")
     finally:
         (folder / "unguarded.conf").unlink()
         lab.node.run("systemctl", "daemon-reload")
@@ -249,6 +250,32 @@ def test_a_hostile_state_file_is_refused_whole_and_a_good_one_is_installed_by_it
         node.run("systemctl", "start", "llmgw-daemon")
         wait_active(node, *PROGRAMS)
     assert lab.state().state == "guarded"
+
+
+def test_root_installs_what_the_node_of_an_ordinary_user_asks_for(lab: Guarded) -> None:
+    lab.configure("")
+    node = lab.node
+    node.run("useradd", "--create-home", "ada")
+    as_ada = ("setpriv", "--reuid=ada", "--regid=ada", "--init-groups", "sh", "-c")
+    node.run(*as_ada, "mkdir -p ~ada/st/lib && cat > ~ada/st/lib/firewall.json", stdin=json.dumps(GOOD))
+    sync = ("llmgw", "--state", "/home/ada/st", "firewall", "sync")
+    node.run("systemctl", "stop", "llmgw-daemon")
+    try:
+        refused = node.run(*as_ada, f"{' '.join(sync)} --json", check=False)
+        assert (refused.code, json.loads(refused.stdout)["error"]["code"]) == (6, "needs_root")
+        assert "10.77.0.0/24" in node.run(*sync, "--dry-run").stdout
+        assert "10.77.0.0/24" not in lab.ruleset()
+        node.run(*sync, "--install")
+        lab.until(lambda: "10.77.0.0/24" in lab.ruleset())
+        for last in range(2, 9):  # the last word counts, however fast the words come
+            wish = json.dumps({**GOOD, "networks": [f"10.77.0.{last}"]})
+            node.run(*as_ada, "cat > ~ada/st/lib/new && mv ~ada/st/lib/new ~ada/st/lib/firewall.json", stdin=wish)
+        lab.until(lambda: "elements = { 10.77.0.8 }" in lab.ruleset())
+    finally:
+        node.run("systemctl", "disable", "--now", "llmgw-firewall-sync.path", "llmgw-firewall-sync.service")
+        node.run("sh", "-c", "rm -r /etc/systemd/system/llmgw-firewall-sync.*.d && systemctl daemon-reload")
+        node.run("systemctl", "start", "llmgw-daemon")
+        wait_active(node, *PROGRAMS)
 
 
 def test_removing_the_package_removes_our_table_and_only_it(lab: Guarded) -> None:
