@@ -55,8 +55,11 @@ class LlamaCppAdapter:
     needs_build = True
     demands_key = True
     routes = frozenset(
-        {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize"}
-    )
+        {
+            "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize",
+            "/v1/messages", "/v1/messages/count_tokens",
+        }
+    )  # fmt: skip
     overhead_mib: int | None = 768  # the context's keys and values, and compute buffers of a small model
     lora = Lora.NEVER
     multi_node = False
