@@ -48,6 +48,14 @@ class Reading(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """A card that was here and is not any more."""
+
+    pci: str
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What the config says about judging."""
 
@@ -79,8 +87,8 @@ class Inventory:
     """PCI address -> the driver's messages."""
     lost: Mapping[str, Problem] = field(default_factory=dict)
     """PCI address -> why the driver has no hold of a card that is there."""
-    gone: Mapping[str, Problem] = field(default_factory=dict)
-    """UUID -> a card that was here and is not any more."""
+    gone: Mapping[str, Gone] = field(default_factory=dict)
+    """By UUID."""
     acknowledged_ecc: Mapping[str, int] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
     users: Mapping[int, str] = field(default_factory=dict)
@@ -103,7 +111,7 @@ def add_report(inventory: Inventory, report: Report, now_s: float, *, partial: b
     errors = {name: problem for name, problem in inventory.errors.items() if name != "nvidia-smi"}
     if partial:
         return replace(inventory, reported={**inventory.reported, **fresh}, report_s=now_s)
-    gone = {uuid: problem for uuid, problem in inventory.gone.items() if uuid not in fresh}
+    gone = {uuid: entry for uuid, entry in inventory.gone.items() if uuid not in fresh}
     for uuid, reading in inventory.reported.items():
         if uuid not in fresh:
             gone[uuid] = _gone(reading.value.card)
@@ -132,13 +140,14 @@ def add_failure(inventory: Inventory, problem: Problem, lost_bus_id: str) -> Inv
     return replace(inventory, errors=errors, lost=lost)
 
 
-def _gone(card: Card) -> Problem:
-    return Problem(
+def _gone(card: Card) -> Gone:
+    problem = Problem(
         code="card_gone",
         message=f"{card.name} at {card.pci} was here and is gone",
         hint=f"journalctl -k | grep NVRM; when it was taken out on purpose: llmgw hardware clear {card.pci}",
         clearable=True,
     )
+    return Gone(card.pci, problem)
 
 
 def build_state(inventory: Inventory, rules: Rules, now_s: float, sampled_at: str) -> HardwareState:
@@ -157,7 +166,7 @@ def build_state(inventory: Inventory, rules: Rules, now_s: float, sampled_at: st
         sources=_sources(inventory, now_s),
         problems=[
             *_node_errors(inventory),
-            *inventory.gone.values(),
+            *(entry.problem for entry in inventory.gone.values()),
             *judge_fabrics(adapters, rules.fabrics),
         ],
         sampled_at=sampled_at,

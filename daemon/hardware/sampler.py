@@ -130,30 +130,35 @@ class Sampler:
         state = self.state()
         chosen = [card for card in state.cards if name in ("all", *_names(card)) and not card.parent]
         inventory = self._probe.inventory
-        gone = {
-            uuid: p for uuid, p in inventory.gone.items() if name != "all" and name != uuid and name not in p.message
-        }
-        if not chosen and gone == inventory.gone and name != "all":
+        left = {uuid: card for uuid, card in inventory.gone.items() if name not in ("all", uuid, card.pci)}
+        if not chosen and left == inventory.gone and name != "all":
             raise CardUnknown(f"there is no card {name}", hint="llmgw hardware shows index, UUID and address of each")
+        gone = {uuid: card.pci for uuid, card in inventory.gone.items() if uuid not in left}
+        addresses = {*(card.pci for card in chosen), *gone.values(), *(inventory.xids if name == "all" else ())}
+        until = {pci: self._last_event(pci) for pci in addresses}
         marks = Marks(
             boot_id=self._marks.boot_id,
-            events_until_s={**self._marks.events_until_s, **{card.pci: _last_event(card) for card in chosen}},
+            events_until_s={**self._marks.events_until_s, **until},
             ecc={**self._marks.ecc, **{card.uuid: card.ecc_uncorrected or 0 for card in chosen if card.uuid}},
         )
         write_marks(self._settings.marks, marks)
         self._marks = marks
-        addresses = {card.pci for card in chosen}
         self._probe.inventory = replace(
             inventory,
-            gone=gone,
+            gone=left,
             acknowledged_ecc=marks.ecc,
             xids={pci: xids for pci, xids in inventory.xids.items() if pci not in addresses},
         )
         after = {card.pci: card for card in self.state().cards if not card.parent}
         return ClearResult(
-            cleared=[card.uuid or card.pci for card in chosen],
+            cleared=[*(card.uuid or card.pci for card in chosen), *gone],
             remaining=[card for pci in addresses if (card := after.get(pci)) and any(p.blocks for p in card.problems)],
         )
+
+    def _last_event(self, pci: str) -> float:
+        """When the driver spoke of the card last; never before what was cleared already."""
+        seen = self._probe.inventory.xids.get(pci, CardXids()).counts.values()
+        return max([self._marks.events_until_s.get(pci, 0.0), *(entry.last_s or 0.0 for entry in seen)])
 
     # Loops
 
@@ -270,7 +275,3 @@ class Sampler:
 
 def _names(card: Card) -> tuple[str, ...]:
     return tuple(name for name in (card.uuid, card.pci, "" if card.index is None else str(card.index)) if name)
-
-
-def _last_event(card: Card) -> float:
-    return max((entry.last_s or 0.0 for entry in card.xids), default=0.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.hardware.sampler import CardUnknown
 from tests.fakes.nvidia_smi import FakeNvidiaSmi
 from tests.integration.hardware.bench import PATIENCE_S, Bench, codes, codes_of, running, sampling
 
@@ -114,7 +115,10 @@ async def test_a_card_that_is_gone_leaves_the_list_and_is_told_until_it_is_clear
         state = await bench.until(lambda s: "card_gone" in codes(s))
         assert [c.card_class for c in state.cards] == ["rtx-4090"]
         assert len(state.problems) == 2
-        bench.sampler.clear("0000:1a:00.0")
+        for other in ("1", "a", "NVIDIA", "0000:1a", ""):
+            with pytest.raises(CardUnknown):
+                bench.sampler.clear(other)
+        assert bench.sampler.clear("0000:1a:00.0").cleared == ["GPU-15081673-1e95-5253-a22c-014835dab62c"]
         (left,) = bench.sampler.state().problems
         assert "0000:1c:00.0" in left.message
         bench.smi.machine("v100x2")
@@ -158,6 +162,7 @@ async def test_an_xid_takes_its_card_out_at_once_and_clear_brings_it_back_for_go
         result = bench.sampler.clear("1")
         assert (result.cleared, result.remaining) == ([_H100_1], [])
         assert (await bench.until_card(1, lambda c: c.placeable)).xids == []
+        bench.sampler.clear("1")  # once more, with nothing to clear, must not bring the past back
 
         again = bench.new_sampler()
         async with running(again):
