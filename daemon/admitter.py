@@ -18,6 +18,7 @@ from daemon.runtimes.estimates import Estimates, estimate_mib
 from daemon.runtimes.eviction import Asking
 from daemon.runtimes.memory import HOST, Budget, Pool, Resident
 from daemon.runtimes.prepare import Preparer
+from daemon.runtimes.release import CardReader
 from daemon.runtimes.spec import spec_hash
 from engines.registry import get_adapter
 
@@ -30,6 +31,10 @@ GPU_ENGINES = frozenset({"llamacpp", "vllm", "sglang", "trtllm", "comfyui"})
 
 MemoryReader = Callable[[], tuple[int | None, int | None]]
 """Total and available MiB of the host."""
+
+
+async def _no_cards() -> Sequence[Card]:
+    return ()
 
 
 class AdmissionRefused(RefusedError):
@@ -50,6 +55,8 @@ class Admitter:
     read_memory: MemoryReader
     read_cards: Callable[[], Sequence[Card]] = tuple
     """What the hardware's placement says now; no cards until it is read."""
+    refresh_cards: CardReader = _no_cards
+    """The same, asked of the driver now."""
 
     def admit(
         self,

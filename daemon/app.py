@@ -100,6 +100,7 @@ class App:
                 sampler = self._sampler = self._build_sampler(node)
                 parts.append(group.create_task(sampler.run()))
                 node.admitter.read_cards = lambda: sampler.state().cards
+                node.admitter.refresh_cards = sampler.refresh_cards
                 monitor = _build_monitor(node, http)
                 parts.append(group.create_task(supervise("monitor", monitor.run, _log)))
                 firewall = self._firewall = Firewall(node, self._layout, self._service_manager)

@@ -119,6 +119,7 @@ class Node:
             wait_silent=self._wait_silent,
             clock=admitter.clock,
             guard=self._guard,
+            read_cards=lambda: self.admitter.refresh_cards(),
             warmup=self._warmup,
         )
 

@@ -36,7 +36,8 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         restarts=status.restarts if status else 0,
         keep_warm=bool(runtime and runtime.keep_warm),
         hold=bool(record and record.hold),
-        on=("cpu" if record and not record.devices else " ".join(record.devices if record else ())) if is_up else "",
+        on=controller.computes_on
+        or ("cpu" if record and not record.devices else " ".join(record.devices if record else ())) if is_up else "",
         memory_mib=await _memory_mib(node, controller) if is_up else None,
         log=controller.last_log,
     )

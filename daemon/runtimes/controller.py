@@ -7,7 +7,7 @@ should run; `daemon/reconcile.py` does. All changes of state go through `_move`.
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -16,9 +16,13 @@ from core.errors import BugError, DependencyError, LlmgwError, TimedOutError
 from core.http.client import HttpClient
 from core.log import EventLogger
 from core.runtime import RuntimeState, check_transition
+from daemon.runtimes.compute_proof import ComputesElsewhere, prove_compute
+from daemon.runtimes.crash_loop import Crashes
+from daemon.runtimes.gpu_memory import Proof
 from daemon.runtimes.health import Answer, Probe
 from daemon.runtimes.memory_guard import MemoryGuard, MemorySafetyAbort
 from daemon.runtimes.prepare import Prepared
+from daemon.runtimes.release import CardReader, NotReleased, wait_cards_free, wait_unit_empty
 from daemon.runtimes.warmup import WarmupCall, WarmupFailed, warm_up
 from units.backend import ActiveState, UnitBackend, UnitStatus
 from units.model import UnitRecord
@@ -26,7 +30,7 @@ from units.model import UnitRecord
 _PROBE_FIRST_S = 0.02
 _PROBE_MAX_S = 1.0
 _LOG_LINES = 20
-_LASTING = frozenset({MemorySafetyAbort.code})
+_LASTING = frozenset({MemorySafetyAbort.code, ComputesElsewhere.code})
 _DOWN = frozenset({ActiveState.FAILED, ActiveState.INACTIVE})
 
 
@@ -65,6 +69,7 @@ class Surround:
     """Returns when no gateway sends the runtime anything any more and nothing is under way."""
     clock: Clock
     guard: MemoryGuard
+    read_cards: CardReader
     warmup: Callable[[str], WarmupCall | None]
     """What a runtime is asked before clients are let in; None: nothing."""
 
@@ -93,8 +98,12 @@ class RuntimeController:
         """Why, when it was not an operator who asked."""
         self.ejected = ""
         """Why it is out of rotation though it runs; empty: it is not."""
-        self.last_pids: frozenset[int] = frozenset()
-        """Its processes when they were last looked at."""
+        self.computes_on = ""
+        """Its cards, with what it holds of each, once that was seen."""
+        self._last_pids: frozenset[int] = frozenset()
+        """The processes of the last life, when they were last looked at, and the cards that they had."""
+        self._last_devices: tuple[str, ...] = ()
+        self._crashes = Crashes()
         self._shared = shared
         self._log = shared.log.bind(runtime=runtime_id)
         self._job: asyncio.Task[None] | None = None
@@ -173,6 +182,11 @@ class RuntimeController:
             self._announce()
         return was_out
 
+    def note_pids(self, pids: Iterable[int]) -> None:
+        """These are its processes now."""
+        self._last_pids = frozenset(pids)
+        self._last_devices = self.record.devices if self.record is not None else ()
+
     def fail(self, error: LlmgwError, attempted_hash: str) -> None:
         """It could not even be prepared."""
         self.attempted_hash, self.restart_requested = attempted_hash, False
@@ -224,13 +238,20 @@ class RuntimeController:
 
     async def _start(self) -> None:
         try:
-            await self._shared.backend.reset_failed(self.unit_name)
-            await self._shared.backend.start(self.unit_name)
+            await self._begin_life()
             await self._load(restarts_allowed=False)
         except LlmgwError as error:
             await self._give_up(error)
         else:
             self._move(RuntimeState.RUNNING, "")
+
+    async def _begin_life(self) -> None:
+        """Start the unit once nothing of the life before is left."""
+        backend = self._shared.backend
+        await wait_unit_empty(self.unit_name, self.runtime_id, backend)
+        await wait_cards_free(self.runtime_id, self._last_devices, self._last_pids, self._shared.read_cards)
+        await backend.reset_failed(self.unit_name)
+        await backend.start(self.unit_name)
 
     async def _recover(self) -> None:
         """The service manager restarts a crashed engine; wait until it serves again or is given up."""
@@ -250,15 +271,28 @@ class RuntimeController:
                 self._log.warning("drain_timed_out", after_s=drain_s)
             self._move(RuntimeState.STOPPING, reason)
         try:
+            await self._look_at_pids()
             await self._shared.backend.stop(self.unit_name)
         except LlmgwError as error:
             self._fail(error)
-        else:
-            self._move(RuntimeState.STOPPED, reason)
+            return
+        try:
+            # Stopped means that its memory is free again: admission counts on it.
+            await wait_cards_free(self.runtime_id, self._last_devices, self._last_pids, self._shared.read_cards)
+        except NotReleased as error:
+            self._log.warning("cards_not_released", error=error.message)
+            reason = f"{reason}; {error.message}"
+        self._move(RuntimeState.STOPPED, reason)
+
+    async def _look_at_pids(self) -> None:
+        """Only for a runtime with cards: whose memory to wait for when it has ended."""
+        if self.record is not None and self.record.devices:
+            self.note_pids(await self._shared.backend.read_pids(self.unit_name))
 
     async def _give_up(self, error: LlmgwError) -> None:
         self.last_log = await self._read_log()
         try:
+            await self._look_at_pids()
             if isinstance(error, MemorySafetyAbort):
                 await self._shared.backend.kill(self.unit_name, signal.SIGKILL)  # no time for an orderly end
             await self._shared.backend.stop(self.unit_name)
@@ -273,6 +307,7 @@ class RuntimeController:
                 await self._wait_serving(restarts_allowed)
                 while not await self._is_warm(restarts_allowed):
                     await self._wait_serving(restarts_allowed)
+                await self._prove_compute()
         except TimeoutError:
             raise StartTimedOut(
                 f"runtime {self.runtime_id} did not serve within {self.deadline_s:g} s",
@@ -317,6 +352,15 @@ class RuntimeController:
             return False
         return True
 
+    async def _prove_compute(self) -> None:
+        if self.record is None:
+            return
+        found = await prove_compute(self.record, self.unit_name, self._shared.backend, self._shared.read_cards)
+        if found.proof is Proof.PROVED:
+            self.computes_on = found.text
+        elif self.record.devices:
+            self._log.info("compute_unproved", because=found.text)
+
     async def _serves(self) -> bool:
         if self.probe is None:
             return True
@@ -347,8 +391,24 @@ class RuntimeController:
             self._move(RuntimeState.STOPPED, "its unit was stopped outside llmgw")
             self._shared.stopped_outside(self.runtime_id)
         else:
-            self._move(RuntimeState.STARTING, f"the engine {_end_of(status)}; it is started again")
-            await self._recover()
+            await self._come_back(f"the engine {_end_of(status)}")
+
+    async def _come_back(self, what: str) -> None:
+        """The engine crashed. The first time the service manager alone brings it back; then we slow it down."""
+        self._crashes = self._crashes.add(self._shared.clock.monotonic_s())
+        if self._crashes.is_loop:
+            count = len(self._crashes.at_s)
+            await self._give_up(EngineExited(f"the engine of {self.runtime_id} crashed {count} times in 10 minutes"))
+            return
+        pause_s = self._crashes.pause_s
+        again = f"it is started again in {pause_s:g} s" if pause_s else "it is started again"
+        self._move(RuntimeState.STARTING, f"{what}; {again}")
+        if pause_s:
+            await self._shared.backend.stop(self.unit_name)
+            await asyncio.sleep(pause_s)
+            self.status = None
+            await self._begin_life()
+        await self._recover()
 
     # Small things
 
@@ -385,6 +445,8 @@ class RuntimeController:
         self._log.info("runtime_state", state=state, before=self.state, reason=reason)
         self.since, self.since_s = _now(), self._shared.clock.monotonic_s()
         self.state, self.reason, self.ejected = state, reason, ""
+        if state is RuntimeState.STARTING:
+            self.computes_on = ""
         self._announce()
 
     def _announce(self) -> None:

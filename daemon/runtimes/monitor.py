@@ -186,7 +186,7 @@ class Monitor:
         size_mib = read_resident_mib(pids)
         if size_mib is None or record is None or controller.state is not RuntimeState.RUNNING:
             return
-        controller.last_pids = frozenset(pids)
+        controller.note_pids(pids)
         # In steps, or an engine that grows byte by byte would have its estimate written down all the time.
         stepped_mib = -(-size_mib // _MEASURE_STEP_MIB) * _MEASURE_STEP_MIB
         self._node.estimates.learn(controller.runtime_id, record.spec_hash, stepped_mib)

@@ -1,10 +1,14 @@
 """What watches a load, on real processes: warm-up, memory guard, and what the machine has left of earlier lives."""
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from core.errors import LlmgwError
+from tests.fakes.nvidia_smi import FakeNvidiaSmi
 from tests.integration.daemon.stack import running
 
 MODEL = "models: [{id: m, runtime: sim}]\n"
@@ -74,3 +78,49 @@ async def test_the_memory_guard_ends_the_load_and_nothing_else(tmp_path: Path) -
         stack.write_config(f"runtimePolicy: {{memorySafety: {{mode: 'off'}}}}\n{runtimes.replace('60', '0')}")
         await stack.client.reload()
         assert (await stack.client.start_runtime("b")).state == "running"
+
+
+def with_card(smi: FakeNvidiaSmi, settings: str = "gpus: 1") -> str:
+    """A machine with one card, as the fake nvidia-smi tells of it."""
+    return f"hardware: {{nvidiaSmi: {smi.program}, sampleIntervalMs: 500}}\n{sim(settings + ', memoryGb: 1')}"
+
+
+async def test_an_engine_that_computes_beside_its_card_is_failed(tmp_path: Path) -> None:
+    smi = FakeNvidiaSmi(tmp_path / "smi", "rtx4090")
+    smi.rewrite("<used>18342 MiB</used>", "<used>300 MiB</used>")  # nobody's memory that could be its own
+    async with running(tmp_path, with_card(smi)) as stack:
+        await stack.until(lambda s: bool(s.hardware and s.hardware.cards))
+        with pytest.raises(LlmgwError, match="was given GPU-.*its processes hold no memory") as caught:
+            await stack.client.start_runtime("sim")
+        assert caught.value.code == "runtime_computes_elsewhere"
+        assert (await stack.until_runtime("sim", "failed")).pid == 0 and stack.engine_pids() == []
+
+
+async def test_an_engine_on_its_card_is_shown_there_and_its_end_waits_for_the_cards_memory(tmp_path: Path) -> None:
+    smi = FakeNvidiaSmi(tmp_path / "smi", "rtx4090")
+    config = with_card(smi, "gpus: 1, warmup: true").replace("options: {", "options: {firstTokenS: 3")
+    async with running(tmp_path, config) as stack:
+        await stack.until(lambda s: bool(s.hardware and s.hardware.cards))
+        await stack.client.start_runtime("sim", wait=False)
+        pid = (await stack.until_runtime("sim", "warming")).pid
+        smi.rewrite("<pid>1820</pid>", f"<pid>{pid}</pid>")
+        status = await stack.until_runtime("sim", "running")
+        assert status.on.startswith("GPU-") and status.on.endswith("(214 MiB)")
+        stop = asyncio.create_task(stack.client.stop_runtime("sim"))
+        await stack.until(lambda _: stack.engine_pids() == [])
+        assert (await stack.until_runtime("sim", "stopping")).reason == "stopped by an operator"
+        smi.rewrite(f"<pid>{pid}</pid>", "<pid>1820</pid>")
+        assert (await stop).reason == "stopped by an operator"
+
+
+async def test_an_engine_that_crashes_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
+    async with running(tmp_path, sim("keepWarm: true")) as stack:
+        pid = (await stack.until_runtime("sim", "running")).pid
+        os.kill(pid, signal.SIGKILL)
+        await stack.until(lambda s: s.runtimes[0].state == "running" and s.runtimes[0].pid not in (0, pid))
+        pid = (await stack.until_runtime("sim", "running")).pid
+        os.kill(pid, signal.SIGKILL)
+        waiting = await stack.until_runtime("sim", "starting")
+        assert waiting.reason == "the engine was ended by signal 9; it is started again in 1 s"
+        again = await stack.until(lambda s: s.runtimes[0].state == "running" and s.runtimes[0].pid not in (0, pid))
+        assert stack.engine_pids() == [again.runtimes[0].pid]
