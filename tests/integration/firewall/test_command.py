@@ -54,7 +54,7 @@ def test_what_it_wants_lies_in_a_file_and_follows_the_config(up: Up) -> None:
     done = run_cli("firewall", "on", "--json", state=up.state)
     assert (done.code, done.error["code"]) == (10, "firewall_unguarded")
     assert json.loads(path.read_text())["enabled"] is True
-    assert (up.state / "config.yaml").read_text().startswith("# kept\n")
+    assert "# kept\n" in (up.state / "config.yaml").read_text()
 
 
 def test_a_dry_run_needs_no_right_and_changes_nothing(up: Up) -> None:
@@ -105,15 +105,10 @@ def test_a_file_that_is_not_to_be_trusted_installs_nothing(tmp_path: Path) -> No
 @needs_root
 def test_root_without_a_daemon_sees_the_table_with_own_eyes(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("firewall: {networks: [10.1.2.0/24]}\n")
-    script = (
-        "llmgw firewall show --dry-run > table.nft",
-        "nft -f table.nft",
-        "llmgw firewall diff",
-        "llmgw firewall show",
-    )
     done = _in_own_network(
-        tmp_path, f"mkdir {tmp_path}/w", *(line.replace("table.nft", f"{tmp_path}/w/t") for line in script)
-    )
+        tmp_path, f"llmgw firewall show --dry-run > {tmp_path}/t", f"nft -f {tmp_path}/t",
+        "llmgw firewall diff", "llmgw firewall show",
+    )  # fmt: skip
     assert done.returncode == 0, done
     assert done.stdout.startswith("no difference\ntable inet llmgw {")
     assert "counter packets 0 bytes 0 drop" in done.stdout
