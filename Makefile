@@ -53,6 +53,7 @@ dist/.deb: $(DEB_SOURCES)
 bench:
 	$(ENVIRONMENT) bench
 	@$(PYTHON) -m tests.bench.datapath
+	@if [ "$$(id -u)" = 0 ]; then $(PYTHON) -m tests.bench.units; else echo "units: needs root, skipped"; fi
 
 lock:
 	$(ENVIRONMENT) test
