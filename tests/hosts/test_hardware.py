@@ -1,6 +1,7 @@
 """Hardware on an installed node: cards that come and go under the sandboxed daemon, and what the doctor finds."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -83,6 +84,10 @@ def test_an_infiniband_port_that_goes_down_is_told_within_two_seconds(node: Mach
             ("warning", "mlx5_0 port 1 is DOWN (link Disabled)"),
             ("blocks", "no port of fabric fast is active"),
         ]
+        answer = node.host.run(
+            "curl", "-sS", "--fail", "--max-time", "20", "http://127.0.0.1:8100/gateway/doctor"
+        ).stdout
+        assert json.loads(answer)["summary"] == {"blockers": 1, "warnings": 1, "actions": 2}
     finally:
         node.order("set-port", "mlx5_0", "4: ACTIVE", "5: LinkUp")
     assert node.until(lambda state: not state.infiniband[0].ports[0].problems) <= FOLLOWS_WITHIN_S
