@@ -84,19 +84,17 @@ class Reporter:
         self._clock = clock
         self._observer = Observer()
         self._source = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._changed = asyncio.Event()
-        loads.touched = self._changed.set
 
     async def run(self) -> None:
         """Report until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(REPORT_EVERY_S):
-                    await self._changed.wait()
+                    await self._loads.changed.wait()
                     await asyncio.sleep(DEBOUNCE_S)
             except TimeoutError:
                 pass
-            self._changed.clear()
+            self._loads.changed.clear()
             await self._report()
 
     async def _report(self) -> None:

@@ -7,7 +7,7 @@ are shared with the other workers (`gateway/slots.py`, `board.py`), what is unde
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -33,9 +33,9 @@ class UnderWay(Protocol):
 class TargetLoad:
     """One target, as this worker uses it."""
 
-    __slots__ = ("_clock", "_touch", "active", "done_bytes", "ended_s", "runtime_id", "slots", "under_way", "waiting")
+    __slots__ = ("_changed", "_clock", "active", "done_bytes", "ended_s", "runtime_id", "slots", "under_way", "waiting")
 
-    def __init__(self, runtime_id: str, slots: Slots, clock: Clock, touch: Callable[[], None]) -> None:
+    def __init__(self, runtime_id: str, slots: Slots, clock: Clock, changed: asyncio.Event) -> None:
         self.runtime_id = runtime_id
         self.slots = slots
         self.active = 0
@@ -46,13 +46,13 @@ class TargetLoad:
         """Of the answers that are over."""
         self.under_way: set[UnderWay] = set()
         self._clock = clock
-        self._touch = touch
+        self._changed = changed
 
     def begin(self, request: UnderWay) -> None:
         """The request, which has a slot, is sent to the engine."""
         self.active += 1
         self.under_way.add(request)
-        self._touch()
+        self._changed.set()
 
     def end(self, request: UnderWay, unit: int) -> None:
         """The engine works on it no longer, and its slot is free."""
@@ -62,18 +62,18 @@ class TargetLoad:
             self.done_bytes += request.progress.size_bytes
         self.ended_s = self._clock.monotonic_s()
         self.slots.release(unit)
-        self._touch()
+        self._changed.set()
 
     @contextmanager
     def wait(self) -> Iterator[None]:
         """Count a request that waits, for as long as the block lasts."""
         self.waiting += 1
-        self._touch()
+        self._changed.set()
         try:
             yield
         finally:
             self.waiting -= 1
-            self._touch()
+            self._changed.set()
 
     @property
     def is_idle(self) -> bool:
@@ -84,8 +84,8 @@ class Loads:
     """All targets by id. One event loop, no locks."""
 
     def __init__(self, clock: Clock, seat: Seat) -> None:
-        self.touched: Callable[[], None] = _ignore
-        """Called after every change of what is under way."""
+        self.changed = asyncio.Event()
+        """Set after every change of what is under way."""
         self._clock = clock
         self._seat = seat
         self._targets: dict[str, TargetLoad] = {}
@@ -99,7 +99,7 @@ class Loads:
         found = self._targets.get(target.id)
         if found is None:
             slots = Slots(self._seat.row(target.id), self._clock)
-            found = self._targets[target.id] = TargetLoad(target.runtime, slots, self._clock, self._touch)
+            found = self._targets[target.id] = TargetLoad(target.runtime, slots, self._clock, self.changed)
         found.slots.configure(limits_of(target))
         return found
 
@@ -113,7 +113,7 @@ class Loads:
             if target_id not in known and load.is_idle:
                 del self._targets[target_id]
                 load.slots.close()
-        self._touch()
+        self.changed.set()
 
     def let_in(self) -> None:
         """Another worker says that it is the turn of somebody who waits here."""
@@ -164,10 +164,3 @@ class Loads:
     def _woken(self) -> None:
         self._seat.hush()
         self.let_in()
-
-    def _touch(self) -> None:
-        self.touched()
-
-
-def _ignore() -> None:
-    """Nobody wants to know yet."""

@@ -29,12 +29,27 @@ _OLDEST = {STANDARD: Cell.OLDEST_STANDARD, INTERACTIVE: Cell.OLDEST_INTERACTIVE}
 class Slots:
     """See the module. One for each target in each worker; lives on its loop."""
 
-    __slots__ = ("_blocked", "_clock", "_looking", "_queue", "_row", "_seat", "_taken", "limits")
+    __slots__ = (
+        "_blocked",
+        "_clock",
+        "_looking",
+        "_queue",
+        "_read_taken",
+        "_read_waiting",
+        "_row",
+        "_seat",
+        "_taken",
+        "_write_taken",
+        "limits",
+    )
 
     def __init__(self, row: Row, clock: Clock) -> None:
         self.limits = Limits()
         self._row = row
         self._seat = row.seat
+        self._write_taken = row.writer(Cell.TAKEN)
+        self._read_taken = row.reader(Cell.TAKEN)
+        self._read_waiting = row.reader(Cell.WAITING)
         self._clock = clock
         self._taken = 0
         self._queue: Queue[Slots] = Queue()
@@ -46,11 +61,9 @@ class Slots:
 
     def try_take(self, unit: int) -> bool:
         """Take a slot if one is free and nobody waits for it."""
-        row = self._row
         self._taken = taken = self._taken + unit
-        row.put(Cell.TAKEN, taken)
-        self._seat.fence()
-        if fits(sum(row.values(Cell.TAKEN)), unit, self.limits) and not any(row.values(Cell.WAITING)):
+        self._write_taken(taken)
+        if fits(sum(self._read_taken()), unit, self.limits) and not any(self._read_waiting()):
             return True
         self.release(unit)
         return False
@@ -58,9 +71,8 @@ class Slots:
     def release(self, unit: int) -> None:
         """The engine works on one request less."""
         self._taken = taken = self._taken - unit
-        self._row.put(Cell.TAKEN, taken)
-        self._seat.fence()
-        if any(self._row.values(Cell.WAITING)):
+        self._write_taken(taken)
+        if any(self._read_waiting()):
             self.let_in()
 
     # Waiting
@@ -179,11 +191,10 @@ class Slots:
         """False: another worker was quicker."""
         row = self._row
         self._taken += turn.unit
-        row.put(Cell.TAKEN, self._taken)
-        self._seat.fence()
-        if not fits(sum(row.values(Cell.TAKEN)), turn.unit, self.limits):
+        self._write_taken(self._taken)
+        if not fits(sum(self._read_taken()), turn.unit, self.limits):
             self._taken -= turn.unit
-            row.put(Cell.TAKEN, self._taken)
+            self._write_taken(self._taken)
             return False
         if turn.overtakes:
             row.put(Cell.OVERTAKINGS, row.own(Cell.OVERTAKINGS) + 1)

@@ -203,7 +203,7 @@ class Inference:
             else:
                 await settled
         routes = self._state.routes
-        found = routes.lookup.models.get(model) if routes is not None else None
+        found = routes.lookup.models.get(model) if routes is not None and routes.lookup.table.serving else None
         if found is not None and not found.ready[self.path]:
             raise explain_unready(found, self.path, model).error
 

@@ -4,11 +4,13 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import pytest
 
 from core.api import ErrorBody, RouteTable
+from gateway.table import INFERENCE_PATHS
 from tests.fakes.upstream import FakeUpstream
 from tests.integration.gateway.harness import (
     CHAT,
@@ -238,6 +240,69 @@ async def test_the_daemons_refusal_to_start_is_what_the_client_hears(tmp_path: P
     assert (busy.status, busy.error["code"], "retry-after" in busy.headers) == (503, "model_unavailable", True)
     assert "31 are free" in busy.error["message"]
     assert (held.status, held.error["code"], "retry-after" in held.headers) == (503, "runtime_stopped", False)
+
+
+@pytest.mark.parametrize(
+    ("refused_with", "code", "status", "again"),
+    [
+        (429, "runtime_capacity_busy", 429, True),
+        (503, "runtime_capacity_impossible", 503, False),
+        (503, "runtime_keep_warm_conflict", 503, False),
+        (503, "runtime_authority_conflict", 503, False),
+        (503, "runtime_size_unknown", 503, False),
+    ],
+)
+async def test_admissions_refusal_reaches_the_client_word_for_word(
+    tmp_path: Path, refused_with: int, code: str, status: int, again: bool
+) -> None:
+    words = "runtime 'm' needs 48 GiB; 31 are free and 'flux' is pinned."
+    async with gateway(tmp_path, table(model("m", unready("stopped")))) as gw:
+        gw.daemon.refusal = (refused_with, ErrorBody(code=code, message=words, hint="llmgw runtime-plan m"))
+        answer = await raw_request(at(gw), CHAT, chat())
+    assert (answer.status, answer.error["code"], answer.error["message"]) == (status, code, words)
+    assert ("retry-after" in answer.headers) is again
+
+
+async def test_a_refusal_that_comes_late_still_reaches_who_waits(tmp_path: Path) -> None:
+    stopped = table(model("m", unready("stopped", request_startup_wait_ms=20_000)))
+    async with gateway(tmp_path, stopped) as gw:
+        gw.daemon.start_delay_s = 1.5
+        gw.daemon.refusal = (429, ErrorBody(code="runtime_capacity_busy", message="'n' is busy"))
+        answer = await raw_request(at(gw), CHAT, chat())
+    assert (answer.status, answer.error["code"]) == (429, "runtime_capacity_busy")
+
+
+async def test_a_request_waits_for_its_model_as_long_as_the_runtime_says(tmp_path: Path) -> None:
+    async with gateway(tmp_path, table(model("m", unready("starting", request_startup_wait_ms=0)))) as gw:
+        before_s = monotonic()
+        at_once = await raw_request(at(gw), CHAT, chat())
+        took_s = monotonic() - before_s
+    assert (at_once.status, at_once.error["code"]) == (503, "model_loading") and took_s < 0.5
+
+
+@pytest.mark.parametrize("path", INFERENCE_PATHS)
+async def test_a_stopped_node_turns_every_inference_request_away(tmp_path: Path, path: str) -> None:
+    async with FakeUpstream() as engine, gateway(tmp_path, table(model("m", target_of(engine)), serving=False)) as gw:
+        answer = await raw_request(at(gw), path, chat())
+        listed = await raw_request(at(gw), "/v1/models", method="GET")
+    assert (answer.status, answer.error["code"], "retry-after" in answer.headers) == (503, "system_stopped", False)
+    assert (listed.status, engine.seen, gw.daemon.starts) == (200, [], [])
+
+
+async def test_a_stopped_node_tells_strangers_nothing(tmp_path: Path) -> None:
+    routes = table(model("m", unready("stopped")), keys=(key("k1"),), serving=False, allow_missing_auth=False)
+    async with gateway(tmp_path, routes) as gw:
+        assert (await raw_request(at(gw), CHAT, chat())).status == 401
+
+
+async def test_a_node_that_is_stopped_while_a_request_waits_says_so(tmp_path: Path) -> None:
+    routes = table(model("m", unready("starting", request_startup_wait_ms=20_000)))
+    async with gateway(tmp_path, routes) as gw:
+        asking = asyncio.create_task(raw_request(at(gw), CHAT, chat()))
+        await gw.daemon.wait_reports(lambda reports: any(report.runtimes for report in reports))
+        gw.daemon.publish(msgspec.structs.replace(routes, version=2, serving=False))
+        answer = await asking
+    assert (answer.status, answer.error["code"]) == (503, "system_stopped")
 
 
 async def test_a_client_that_leaves_while_its_model_loads_does_not_stop_the_load(tmp_path: Path) -> None:
