@@ -7,7 +7,6 @@ hand, or by `llmgw-firewall-sync.path` whenever the file changes.
 import asyncio
 import os
 import pwd
-import socket
 from pathlib import Path
 
 import click
@@ -15,6 +14,7 @@ import click
 from cli.firewall_units import install
 from cli.output import say, show_json
 from cli.session import Session, pass_session, shared_options
+from core.client import DaemonClient, DaemonUnavailable
 from core.clock import SystemClock
 from core.config.load import ConfigMissing, load_config
 from core.config.schema import Config
@@ -29,7 +29,6 @@ from firewall.state_file import allowed_ports, parse_wish, read_wish
 from firewall.text import render_removal, render_script
 
 _GATEWAY_USER = "llmgw"
-_CONNECT_S = 2.0
 
 
 @click.command("sync", short_help="As root: install what an unprivileged node asks for.")
@@ -83,7 +82,7 @@ def _writers(path: Path) -> set[int]:
 
 async def _apply(policy: Policy | None) -> Plan:
     """One look of the guard. Raises: ConflictError where the daemon keeps the table, and why it could not be made."""
-    if _is_daemon_there(Layout.system().daemon_socket):
+    if await _is_kept_by_daemon(Layout.system().daemon_socket):
         raise ConflictError(
             "the daemon of this machine keeps the firewall",
             hint="set firewall.networks in /etc/llmgw/config.yaml",
@@ -96,16 +95,13 @@ async def _apply(policy: Policy | None) -> Plan:
     return done[-1].plan
 
 
-def _is_daemon_there(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-        caller.settimeout(_CONNECT_S)
-        try:
-            caller.connect(str(path))
-        except TimeoutError:
-            return True
-        except OSError:
-            return False
-    return True
+async def _is_kept_by_daemon(path: Path) -> bool:
+    """One that says that it cannot keep the table leaves it to us."""
+    try:
+        async with DaemonClient(path) as daemon:
+            return (await daemon.firewall()).state != "unguarded"
+    except DaemonUnavailable:
+        return False
 
 
 _DONE = {

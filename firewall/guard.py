@@ -25,6 +25,9 @@ _LOOK_S = 15.0
 _SETTLE_S = 0.05
 """Several news of one transaction are one look."""
 
+_REST = 9
+"""Looks take a tenth of the time at most: other programs may change large tables of theirs all day."""
+
 _CALM_S = 60.0
 """So long after the last repair the next one is made without a pause again."""
 
@@ -102,13 +105,14 @@ class Guard:
             group.create_task(self._follow_news())
             while True:
                 self._wake.clear()
-                before = self.standing.mended
+                before, began_s = self.standing.mended, self._clock.monotonic_s()
                 await self.check()
+                took_s = self._clock.monotonic_s() - began_s
                 if self.standing.mended > before:
                     await asyncio.sleep(self._pause.next_s())
                 elif self._clock.monotonic_s() - self._mended_s > _CALM_S:
                     self._pause.reset()
-                await self._wait()
+                await self._wait(max(_SETTLE_S, took_s * _REST))
 
     async def check(self) -> Standing:
         """Look at the table now, and make it what is wanted."""
@@ -125,13 +129,13 @@ class Guard:
         except LlmgwError:
             pass  # the looks from time to time remain, and say by themselves when nothing can be done here
 
-    async def _wait(self) -> None:
+    async def _wait(self, settle_s: float) -> None:
         try:
             async with asyncio.timeout(_LOOK_S):
                 await self._wake.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(_SETTLE_S)
+        await asyncio.sleep(settle_s)
 
     async def _keep(self) -> None:
         policy = self._wish()

@@ -247,3 +247,17 @@ def test_a_guard_that_goes_leaves_the_table_and_the_next_one_finds_nothing_to_do
         assert nft("-a", "list", "ruleset") == before
 
     in_own_network(body)
+
+
+def test_what_others_do_to_their_own_tables_all_day_takes_little_of_our_time_and_ours_is_still_guarded() -> None:
+    async def body() -> None:
+        async with Watched(policy("10.0.0.7")).running() as watched:
+            nft("-f", "-", script="table inet ban {\nset s { type ipv4_addr\n}\n}\n")
+            for number in range(100):
+                nft("add", "element", "inet", "ban", "s", f"{{ 10.0.0.{number} }}")
+            assert watched.guard.standing.mended == 0
+            nft("delete", "table", "inet", "llmgw")
+            await watched.until(lambda now: now.mended == 1)
+            assert "10.0.0.99" in nft("list", "set", "inet", "ban", "s")
+
+    in_own_network(body)
