@@ -14,6 +14,7 @@ import click
 from cli.config import config
 from cli.doctor import doctor
 from cli.engine import engine
+from cli.engine_check import engine_check
 from cli.firewall import firewall
 from cli.hardware import hardware
 from cli.init import init
@@ -55,7 +56,7 @@ def llmgw() -> None:
 
 for _command in (
     *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart, runtime_plan, runtime_admit),
-    *(logs, engine, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
+    *(logs, engine, engine_check, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
 

@@ -7,6 +7,7 @@ POST /v1/engines/{engine}/remove    RemoveRequest -> RemovedBuilds
 POST /v1/engines/{engine}/prune     PruneRequest -> RemovedBuilds
 """
 
+from core.hardware import Finding
 from core.message import Message
 
 
@@ -69,3 +70,13 @@ class EnginePlan(Message, frozen=True, kw_only=True):
     """In words: what was decided by."""
     chosen: str = ""
     verdicts: list[BuildVerdict] = []
+
+
+class CheckReport(Message, frozen=True, kw_only=True):
+    """What `llmgw engine-check` answers."""
+
+    engine: str
+    build: str
+    ok: bool
+    """Nothing blocks."""
+    findings: list[Finding] = []

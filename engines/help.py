@@ -35,7 +35,9 @@ class Help:
 
     def nearest(self, flag: str) -> str:
         """What the flag may be called now; empty when nothing is like it."""
-        return next(iter(difflib.get_close_matches(flag, self.names, n=1, cutoff=0.75)), "")
+        close = difflib.get_close_matches(flag, sorted(self.names), n=1, cutoff=0.75)
+        within = sorted((name for name in self.names if name.endswith(flag.lstrip("-"))), key=len)
+        return next(iter((*close, *within)), "")
 
 
 def parse_help(text: str, *, ends_with: str = "") -> Help:
