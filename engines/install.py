@@ -5,6 +5,7 @@ is reported. A build appears by one rename, after its files were verified and sy
 happens before, `install_build` called again finishes it.
 """
 
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,11 @@ from engines.builds import (
     list_builds,
     read_build,
 )
+from engines.environments import LockInvalid, make_environment
 from engines.machine import Machine, read_machine
 from engines.plan import plan_build
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
-from engines.recipe import BuildRecipe, Package, Recipe, load_recipe
+from engines.recipe import BuildRecipe, Environment, Package, Recipe, load_recipe
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import UnsafeArchive, open_archive, plan_members, unpack
 from engines.verify import BuildBroken, verify_build
@@ -34,7 +36,7 @@ from engines.verify import BuildBroken, verify_build
 __all__ = ["BuildBroken", "find_build", "install_build", "list_builds", "read_build"]
 
 _LOCK_TIMEOUT_S = 3600.0
-_NEXT_BUILD = (BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive)
+_NEXT_BUILD = (BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive, LockInvalid)
 """What turns down one build and says nothing of the next."""
 
 
@@ -108,6 +110,7 @@ class _Task:
         async with hold_lock(lock, timeout_s=_LOCK_TIMEOUT_S, what=f"an installation of {self._engine}"):
             if read_build(final) is None:
                 await self._make(recipe, final)
+                shutil.rmtree(self._folder / ".pip-cache", ignore_errors=True)
                 activate(self._folder, recipe.name)
             elif self._wanted:
                 activate(self._folder, recipe.name)
@@ -124,6 +127,8 @@ class _Task:
             ensure_directory(tree, mode=0o755)
             if recipe.package is not None:
                 source = await self._from_package(recipe, recipe.package, staging, tree)
+            elif recipe.python is not None:
+                source = await self._from_index(recipe, recipe.python, staging, tree)
             else:
                 raise BugError(f"{recipe.name} has no source")
             self._progress(Progress(step="verify", detail=recipe.name))
@@ -141,6 +146,12 @@ class _Task:
         await run_to_end(partial(_unpack_tree, package, archive, tree))
         _make_executable(tree / recipe.executable)
         return f"package:{package.name}=={package.version}"
+
+    async def _from_index(self, recipe: BuildRecipe, wanted: Environment, staging: Path, tree: Path) -> str:
+        """An environment of one wheel and what it needs. Returns where it came from."""
+        check_space(self._folder, wanted.download_bytes + wanted.unpacked_bytes, f"{self._engine} {recipe.name}")
+        final = self._folder / recipe.name
+        return await make_environment(wanted, tree, final, staging, mirror=self._mirror, progress=self._progress)
 
 
 def _unpack_tree(package: Package, archive: Path, tree: Path, stop: threading.Event) -> None:

@@ -64,39 +64,41 @@ class PipCall:
 
 
 def plan_pip(wheel: Wheel, into: Path, *, mirror: str, environ: Mapping[str, str], pip: Path) -> PipCall:
-    """The command that puts the wheel into `into/wheels`. Raises: ConfigError for a mirror that cannot be one.
+    """The command that puts the wheel into `into/wheels`. Raises: ConfigError for a mirror that cannot be one."""
+    environment, source = pip_environment(into, mirror=mirror, environ=environ)
+    hashes = ["--require-hashes"] if wheel.sha256 else []
+    argv = (
+        *pip_words(pip),
+        *("download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", *PIP_MANNERS),
+        *(*hashes, *source, "--dest", str(into / "wheels"), "--requirement", str(into / "requirements.txt")),
+    )
+    return PipCall(argv, environment)
+
+
+PIP_MANNERS = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2")
+"""What every call of pip here says."""
+
+
+def pip_words(pip: Path, python: str = sys.executable) -> tuple[str, ...]:
+    """The first words of a pip command that dies with us. pip installs into the environment whose `python` runs it."""
+    return (python, "-I", str(_RUN_PIP), str(os.getpid()), str(pip))
+
+
+def pip_environment(into: Path, *, mirror: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """pip's environment, and the arguments that say where packages come from. Raises: ConfigError.
 
     A mirror's URL may hold a password, so it goes by the environment, not by argv.
     """
     environment = {name: value for name, value in environ.items() if _is_passed_on(name)}
     # pip downloads to a temporary file first; /tmp may be another, smaller disk.
     environment["TMPDIR"] = str(into / "tmp")
-    source: list[str] = []
     folder, url = parse_mirror(mirror)
     if mirror:
         for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_NO_INDEX"):
             environment.pop(name, None)
-    if folder:
-        source = ["--no-index", "--find-links", str(folder)]
-    elif url:
+    if url:
         environment["PIP_INDEX_URL"] = url
-    hashes = ["--require-hashes"] if wheel.sha256 else []
-    argv = (
-        *(
-            sys.executable,
-            "-I",
-            str(_RUN_PIP),
-            str(os.getpid()),
-            str(pip),
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-        ),
-        *("--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2"),
-        *(*hashes, *source, "--dest", str(into / "wheels"), "--requirement", str(into / "requirements.txt")),
-    )
-    return PipCall(argv, environment)
+    return environment, ["--no-index", "--find-links", str(folder)] if folder else []
 
 
 def parse_mirror(mirror: str) -> tuple[Path | None, str]:

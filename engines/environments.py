@@ -1,0 +1,177 @@
+"""Makes a Python environment for an engine: one pinned wheel, and what it needs as the index stood on a day.
+
+pip resolves once and reports (versions and digests of every file), the report becomes a lock file, and only what the
+lock names is installed, by digest. The lock stays in the build (`requirements.lock`). pip's cache beside the builds
+keeps whole files, so an installation that was interrupted goes on where it was; it goes when the build is there.
+
+The environment is made in a staging folder and moved: scripts' first lines are made to fit the final place.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from core.api import Progress
+from core.errors import DependencyError
+from core.files import ensure_directory, write_atomic
+from core.process import run_process
+from engines.dated_index import PYPI, dated_index
+from engines.pypi import (
+    PIP_MANNERS,
+    ProgressSink,
+    Wheel,
+    explain_failure,
+    fetch_wheel,
+    find_pip,
+    parse_mirror,
+    pip_environment,
+    pip_words,
+    size_of,
+)
+from engines.recipe import Environment
+from engines.staging import run_to_end
+
+LOCK = "requirements.lock"
+_STEP_TIMEOUT_S = 6 * 3600.0
+_REPORT_EVERY_S = 1.0
+
+
+class LockInvalid(DependencyError):
+    """pip's report cannot be made into a lock: something would be installed without a digest."""
+
+    code = "engine_lock_invalid"
+
+
+async def make_environment(
+    recipe: Environment, tree: Path, final: Path, staging: Path, *, mirror: str, progress: ProgressSink
+) -> str:
+    """Fill `tree` (which will be renamed to `final`). Returns where it came from.
+
+    Raises: WheelMissing, WheelMismatch, StorageError, LockInvalid, ConfigError.
+    """
+    wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
+    archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
+    await run_process([sys.executable, "-I", "-m", "venv", "--without-pip", str(tree)], timeout_s=120.0)
+    async with _index(mirror, recipe.date) as index:
+        pip = _Pip(wheel, tree, staging, final.parent / ".pip-cache", index, progress)
+        report = staging / "report.json"
+        await pip.run("resolve", "--dry-run", "--report", str(report), str(archive))
+        lock = build_lock(report.read_bytes(), recipe, archive)
+        write_atomic(staging / LOCK, lock)
+        await pip.run("install", "--no-deps", "--no-compile", "--require-hashes", "--requirement", str(staging / LOCK))
+    progress(Progress(step="compile", detail=str(wheel)))
+    # The engine's user cannot write into the build, so what is not compiled now is compiled at every start.
+    python = str(tree / "bin/python")
+    compiled = [python, "-m", "compileall", "-q", "-j", "0", "-s", str(tree), "-p", str(final), str(tree / "lib")]
+    await run_process(compiled, timeout_s=_STEP_TIMEOUT_S, check=False)
+    await run_to_end(partial(_finish, tree, final))
+    write_atomic(tree / LOCK, lock)
+    return f"environment:{recipe.name}=={recipe.version}@{recipe.date}"
+
+
+def build_lock(report: bytes, recipe: Environment, archive: Path) -> str:
+    """A requirements file with the digest of everything. Pure. Raises: LockInvalid."""
+    lines = []
+    left_out = {name.lower().replace("_", "-") for name in recipe.leave_out}
+    try:
+        items = [(item["metadata"], item["download_info"]) for item in json.loads(report)["install"]]
+        for metadata, info in items:
+            name, version = str(metadata["name"]), str(metadata["version"])
+            digest = str(info["archive_info"]["hashes"]["sha256"])
+            if name.lower().replace("_", "-") in left_out:
+                continue
+            is_pinned = digest in recipe.sha256
+            what = f"{name} @ {archive.as_uri()}" if is_pinned else f"{name}=={version}"
+            lines.append(f"{what} --hash=sha256:{digest}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise LockInvalid(f"pip's report for {recipe.name} {recipe.version} is not understood: {error!r}") from error
+    if not any(line.startswith(f"{recipe.name} ") for line in (text.replace("_", "-") for text in lines)):
+        raise LockInvalid(f"pip's report does not name {recipe.name} {recipe.version} with its pinned digest")
+    return "\n".join(sorted(lines)) + "\n"
+
+
+class _Pip:
+    """pip for one environment."""
+
+    def __init__(
+        self, wheel: Wheel, tree: Path, staging: Path, cache: Path, index: str, progress: ProgressSink
+    ) -> None:
+        self._wheel = wheel
+        self._staging = staging
+        self._tree = tree
+        self._cache = cache
+        self._index = index
+        self._progress = progress
+
+    async def run(self, step: str, *arguments: str) -> None:
+        """One `pip install`. Raises: WheelMissing, WheelMismatch, StorageError."""
+        environment, source = pip_environment(self._staging, mirror=self._index, environ=os.environ)
+        environment["PIP_CACHE_DIR"] = str(self._cache)
+        ensure_directory(self._cache, mode=0o700)
+        argv = (
+            *(*pip_words(find_pip(), str(self._tree / "bin/python")), "install", "--only-binary", ":all:"),
+            # pip comes from our own folder, so it sees our packages, too.
+            *("--ignore-installed", "--no-warn-script-location", *PIP_MANNERS, *source, *arguments),
+        )
+        async with _reporting(step, self._wheel, (self._tree, self._cache), self._progress):
+            done = await run_process(
+                argv, timeout_s=_STEP_TIMEOUT_S, env=environment, cwd=self._staging, check=False, limit_bytes=64 << 20
+            )
+        if done.code != 0:
+            raise explain_failure(self._wheel, done.stderr + done.stdout, self._staging, mirror=self._index)
+
+
+@contextlib.asynccontextmanager
+async def _index(mirror: str, date: str) -> AsyncIterator[str]:
+    """What pip is told: a folder as it is, an index as it stood on the day."""
+    folder, url = parse_mirror(mirror)
+    if folder is not None:
+        yield mirror
+        return
+    async with dated_index(url or os.environ.get("PIP_INDEX_URL") or PYPI, date) as address:
+        yield address
+
+
+@contextlib.asynccontextmanager
+async def _reporting(step: str, wheel: Wheel, places: Sequence[Path], progress: ProgressSink) -> AsyncIterator[None]:
+    """Tell how much has come while the block runs."""
+
+    async def report() -> None:
+        while True:
+            done = sum(size_of(place) for place in places)
+            progress(Progress(step=step, detail=str(wheel), done_bytes=done))
+            await asyncio.sleep(_REPORT_EVERY_S)
+
+    reporter = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        reporter.cancel()
+        await asyncio.wait({reporter})
+
+
+def _finish(tree: Path, final: Path, stop: threading.Event) -> None:
+    """Scripts name the final place, everybody may read, and all of it is on the disk."""
+    before, after = os.fsencode(tree), os.fsencode(final)
+    for script in (tree / "bin").iterdir():
+        if script.is_file() and not script.is_symlink():
+            data = script.read_bytes()
+            if before in data and b"\0" not in data:  # in a program, a path of another length would break it
+                script.write_bytes(data.replace(before, after))
+    config = tree / "pyvenv.cfg"
+    config.write_bytes(config.read_bytes().replace(before, after))
+    for folder, folders, files in os.walk(tree):
+        if stop.is_set():
+            return
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if not path.is_symlink():
+                mode = path.stat().st_mode
+                path.chmod(mode | (0o555 if path.is_dir() or mode & 0o100 else 0o444))
+    os.sync()
