@@ -55,6 +55,8 @@ class Admitter:
     read_memory: MemoryReader
     read_cards: Callable[[], Sequence[Card]] = tuple
     """What the hardware's placement says now; no cards until it is read."""
+    are_cards_known: Callable[[], bool] = bool
+    """Whether it is read; until then nothing that could want a card is started."""
     refresh_cards: CardReader = _no_cards
     """The same, asked of the driver now."""
 
@@ -143,6 +145,10 @@ class Admitter:
         if not pools:
             # A machine that does not tell its memory cannot be protected; refusing everything would be worse.
             return Plan(runtime_id, Verdict.ADMITTED, "the machine's memory cannot be read")
+        runtime = preparer.config.runtimes[runtime_id]
+        if runtime.gpus != 0 and (runtime.gpus or runtime.engine in GPU_ENGINES) and not self.are_cards_known():
+            # Started now, it would compute on the CPU without a word, on a machine that may have cards.
+            return Plan(runtime_id, Verdict.BUSY, f"{runtime_id} waits until the machine's cards are known")
         wanted = self._devices(runtime_id, preparer)
         if not wanted.wants_any:
             return plan_admission(request, residents, pools, asking)

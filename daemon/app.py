@@ -29,6 +29,7 @@ from daemon.config_watch import watch_config
 from daemon.examination import examine_node
 from daemon.firewall import Firewall
 from daemon.gateway_socket import apply_address
+from daemon.hardware.known import cards_are_known
 from daemon.hardware.memory import read_memory
 from daemon.hardware.sampler import Sampler
 from daemon.hardware.settings import hardware_settings
@@ -48,6 +49,8 @@ _SOCKET_MODE = 0o666
 """Anybody may connect; `local_api.access` decides what each caller may ask."""
 
 _DRAIN_S = 2.0
+_CARDS_S = 3.0
+_CARDS_POLL_S = 0.02
 _log = logging.get_logger("daemon")
 
 
@@ -93,14 +96,13 @@ class App:
             async with asyncio.TaskGroup() as group:
                 parts = [group.create_task(backend.run())]
                 await backend.wait_ready()
+                sampler = self._sampler = self._build_sampler(node)
+                parts.append(group.create_task(sampler.run()))
+                await _wait_cards(sampler, node.admitter)
                 adopted = asyncio.Event()
                 parts.append(group.create_task(node.run(adopted)))
                 await adopted.wait()
                 node.in_background(apply_address(loaded.config.server, backend))
-                sampler = self._sampler = self._build_sampler(node)
-                parts.append(group.create_task(sampler.run()))
-                node.admitter.read_cards = lambda: sampler.state().cards
-                node.admitter.refresh_cards = sampler.refresh_cards
                 monitor = _build_monitor(node, http)
                 parts.append(group.create_task(supervise("monitor", monitor.run, _log)))
                 firewall = self._firewall = Firewall(node, self._layout, self._service_manager)
@@ -258,6 +260,17 @@ def _build_looking(node: Node, sampler: Sampler, firewall: Firewall, http: HttpC
         return await examine_node(node, await sampler.refresh(), firewall.state(), http)
 
     return Looking(sampler, examine)
+
+
+async def _wait_cards(sampler: Sampler, admitter: Admitter) -> None:
+    """Let admission see the cards, and give them a moment to be found: a hanging nvidia-smi is not waited for."""
+    admitter.read_cards = lambda: sampler.state().cards
+    admitter.are_cards_known = lambda: cards_are_known(sampler.state())
+    admitter.refresh_cards = sampler.refresh_cards
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CARDS_S):
+            while not admitter.are_cards_known():  # noqa: ASYNC110 - it is the sum of several readings
+                await asyncio.sleep(_CARDS_POLL_S)
 
 
 def _build_monitor(node: Node, http: HttpClient) -> Monitor:

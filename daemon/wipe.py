@@ -71,6 +71,7 @@ def _candidates(node: Node, *, models: bool, config: bool) -> Iterator[_Candidat
     yield _Candidate(layout.homes, "engines' homes and caches")
     yield _Candidate(layout.keys, "engines' keys")
     yield _Candidate(layout.state / "estimates.json", "measured sizes")
+    yield _Candidate(layout.state / "hardware-cleared.json", "cleared errors of cards")
     if models:
         yield _Candidate(weights_directory(use.config, layout) / "package", "weights from packages")
     if config:

@@ -11,6 +11,8 @@ from core.hardware import Card
 _CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _MIG_NODES = "char-nvidia-caps"
 _MAX_CHOICES = 16
+_NOT_OURS = frozenset({"card_without_driver", "card_given_away"})
+"""Cards that draw a desktop without NVIDIA's driver, or belong to a virtual machine: as if they were not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,20 @@ CPU = Placement()
 
 
 def wanted_devices(setting: int | Sequence[str] | None, *, engine_can: bool, cards: Sequence[Card]) -> Devices:
-    """The `gpus` setting with its default: one card where there is one and the engine can use it."""
+    """The `gpus` setting with its default: one card where there is one and the engine can use it.
+
+    A card that is out of placement counts: the start is refused with the reason, and `gpus: 0` computes on the CPU.
+    """
     if isinstance(setting, int):
         return Devices(count=setting)
     if setting is not None:
         return Devices(count=len(setting), names=tuple(setting))
-    return Devices(count=1 if engine_can and any(card.placeable for card in cards) else 0)
+    return Devices(count=1 if engine_can and any(_is_meant_for_us(card) for card in cards) else 0)
+
+
+def _is_meant_for_us(card: Card) -> bool:
+    """Whether its being out of placement must stop a start instead of making it compute on the CPU unnoticed."""
+    return card.placeable or any(p.blocks and p.code not in _NOT_OURS for p in card.problems)
 
 
 def choices(wanted: Devices, cards: Sequence[Card]) -> list[tuple[Card, ...]]:

@@ -72,6 +72,23 @@ def test_the_route_table_says_where_and_whether_and_holds_no_key() -> None:
     assert "sk-1" not in repr(table)
 
 
+def test_the_route_table_says_how_requests_queue_and_whether_the_node_serves() -> None:
+    view = RuntimeView(RuntimeState.RUNNING, "", 8201, "", get_adapter("sim"))
+    text = (
+        b"models: [{id: a, runtime: r}, {id: b, runtime: s}]\n"
+        b"runtimes: {s: {engine: sim}, r: {engine: sim, maxConcurrency: 3, maxQueuedRequests: 0, queueTimeoutMs: 7, "
+        b"queueRetryAfterSeconds: 4, interactiveReservedSlots: 2, requestStartupWaitMs: 9}}"
+    )
+    config = parse_config(text, Path("c"), {}).config
+    table = build_route_table(config, {"r": view, "s": view}, node="n", epoch="e", version=1, serving=False)
+    queues = [
+        (t.max_concurrency, t.max_queued_requests, t.queue_timeout_ms, t.queue_retry_after_seconds,
+         t.interactive_reserved_slots, t.request_startup_wait_ms)
+        for t in (model.targets[0] for model in table.models)
+    ]  # fmt: skip
+    assert (queues, table.serving) == ([(3, 0, 7, 4, 2, 9), (1, None, 240_000, 2, 0, 1000)], False)
+
+
 async def test_a_job_goes_on_when_its_first_watcher_leaves_and_is_joined_by_the_second() -> None:
     go = asyncio.Event()
     runs = 0

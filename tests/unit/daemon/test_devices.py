@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.hardware import Card
+from core.hardware import Card, Problem
 from daemon.runtimes.admission import Plan, Verdict, best_plan
 from daemon.runtimes.devices import Devices, Placement, choices, device_nodes, wanted_devices
 
@@ -14,6 +14,8 @@ def card(index: int, free_gib: int = 24, **fields: object) -> Card:
 
 TWO = [card(0, 10), card(1, 20)]
 OUT = card(2, 99, placeable=False)
+BROKEN = card(3, 9, placeable=False, problems=[Problem(code="xid_79", message="fell off the bus", blocks=True)])
+DESKTOP = card(4, 9, placeable=False, problems=[Problem(code="card_without_driver", message="nouveau", blocks=True)])
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,8 @@ OUT = card(2, 99, placeable=False)
         (None, True, TWO, Devices(count=1)),
         (None, True, [], Devices()),
         (None, True, [OUT], Devices()),
+        (None, True, [BROKEN], Devices(count=1)),
+        (None, True, [DESKTOP], Devices()),
         (None, False, TWO, Devices()),
         (0, True, TWO, Devices()),
         (2, True, [], Devices(count=2)),

@@ -36,6 +36,8 @@ def test_a_runtime_without_models_serves_under_its_own_id() -> None:
         ("args: [x], keepWarm: true", False),
         ("args: [x], startupTimeoutMs: 5", False),
         ("args: [x], healthUrl: 'http://x'", False),
+        ("args: [x], maxQueuedRequests: 3, queueTimeoutMs: 0, queueRetryAfterSeconds: 9", False),
+        ("args: [x], interactiveReservedSlots: 0, requestStartupWaitMs: 5", False),
         ("args: [y]", True),
         ("args: [x], env: {OMP_NUM_THREADS: '1'}", True),
         ("args: [x], contextLength: 100", True),
@@ -48,6 +50,14 @@ def test_a_runtime_without_models_serves_under_its_own_id() -> None:
 )
 def test_only_what_the_engine_sees_restarts_it(change: str, restarts: bool) -> None:
     assert (spec_hash(config(), "r") != spec_hash(config(change), "r")) is restarts
+
+
+@pytest.mark.parametrize(("engine", "restarts"), [("command, command: [x]", False), ("sim", True), ("llamacpp", True)])
+def test_more_slots_restart_only_an_engine_that_is_told_of_them(engine: str, restarts: bool) -> None:
+    before, after = (
+        config(text=f"runtimes: {{r: {{engine: {engine}, maxConcurrency: {slots}, priority: 1}}}}") for slots in (1, 2)
+    )
+    assert (spec_hash(before, "r") != spec_hash(after, "r")) is restarts
 
 
 def test_a_new_model_name_restarts_the_engine_that_must_know_it() -> None:
