@@ -70,6 +70,10 @@ def test_json_and_snake_case_are_accepted() -> None:
         ("runtimes: {a: {engine: command}}", "runtimes.a.command: is missing: engine is command (or set engine)"),
         ("runtimes: {a: {engine: sim, command: [x]}}", "runtimes.a.command: is only for engine: command, not sim"),
         ("runtimes: {'../x': {engine: sim}}", "runtimes.../x: is no runtime id"),
+        (
+            "runtimes: {a: {engine: sim, maxConcurrency: 2, interactiveReservedSlots: 2}}",
+            "runtimes.a.interactiveReservedSlots: leaves no slot for other requests (maxConcurrency is 2)",
+        ),
         ("runtimes: {a: {engine: sim, port: 8100}}", "runtimes.a.port: 8100 is the gateway's own (server.port)"),
         ("runtimes: {a: {engine: sim, port: 9}, b: {port: 9}}", "runtimes.b.port: 9 is also runtimes.a.port"),
         ("runtimes: {a: {engine: sim, args: [1]}}", "runtimes.a.args[0]: expected str, found int"),

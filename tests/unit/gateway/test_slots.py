@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.clock import SystemClock
 from gateway.board import Board, Cell, Seat
@@ -29,8 +31,8 @@ class Worker:
         self.slots.let_in()
 
     async def wait(self, unit: int = STANDARD) -> Slots:
-        found = await self.slots.wait(unit, "m")
-        assert found is not None
+        while (found := await self.slots.wait(unit, "m")) is None:
+            pass
         return found
 
 
@@ -236,3 +238,99 @@ async def test_who_may_be_served_elsewhere_goes_where_a_slot_is_free() -> None:
         other.release(STANDARD)
         assert await waiting is other
         assert (one.slots.in_use, other.in_use) == (1, 1)
+
+
+class House:
+    """Workers at one board and the requests that they have, told what happens step by step."""
+
+    def __init__(self, found: list[Worker]) -> None:
+        self.workers = found
+        self.holders: list[tuple[Worker, int]] = []
+        self.waiters: list[tuple[Worker, int, asyncio.Task[Slots]]] = []
+
+    async def step(self, kind: str, number: int, unit: int) -> None:
+        worker = self.workers[number % len(self.workers)]
+        if kind == "try" and worker.slots.try_take(unit):
+            self.holders.append((worker, unit))
+        elif kind == "wait":
+            self.waiters.append((worker, unit, asyncio.get_running_loop().create_task(worker.wait(unit))))
+        if kind in ("release", "both at once") and self.holders:
+            holder, held = self.holders.pop(number % len(self.holders))
+            holder.slots.release(held)
+        if kind in ("leave", "both at once") and self.waiters:
+            self.waiters[number % len(self.waiters)][2].cancel()
+        if kind == "look":
+            worker.slots.look_again()
+        elif kind == "die":
+            await self._kill(worker)
+        # Three turns: a task begins, waits for its future, and hears of it.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self._settle()
+
+    async def _kill(self, worker: Worker) -> None:
+        dead = [task for owner, _, task in self.waiters if owner is worker]
+        self._settle()
+        self.holders = [(owner, unit) for owner, unit in self.holders if owner is not worker]
+        self.waiters = [each for each in self.waiters if each[0] is not worker]
+        seat, limits = worker.seat, worker.slots.limits
+        for task in dead:
+            task.cancel()
+        await asyncio.gather(*dead, return_exceptions=True)
+        worker.slots.close()
+        seat.board.clear_column(seat.column)
+        worker.slots = Slots(seat.row("t"), SystemClock())
+        worker.slots.configure(limits)
+
+    def _settle(self) -> None:
+        for each in [each for each in self.waiters if each[2].done()]:
+            self.waiters.remove(each)
+            worker, unit, task = each
+            if not task.cancelled() and task.exception() is None:
+                self.holders.append((worker, unit))
+
+    def check(self, limits: Limits) -> None:
+        standard = sum(unit == STANDARD for _, unit in self.holders)
+        assert len(self.holders) <= limits.slots and standard <= limits.slots - limits.reserved
+        assert len(self.holders) + len(self.waiters) >= self.workers[0].slots.in_use
+
+    async def empty(self) -> None:
+        """Everybody is served and goes: nobody may be forgotten, and nothing may stay behind."""
+        async with asyncio.timeout(SOON_S):
+            while self.waiters or self.holders:
+                while self.holders:
+                    holder, held = self.holders.pop()
+                    holder.slots.release(held)
+                if self.waiters:
+                    await asyncio.wait([task for _, _, task in self.waiters], return_when=asyncio.FIRST_COMPLETED)
+                self._settle()
+        assert all(worker.slots.in_use == 0 for worker in self.workers)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    slots=st.integers(1, 4),
+    reserved=st.integers(0, 2),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["try", "wait", "wait", "release", "release", "leave", "both at once", "look", "die"]),
+            st.integers(0, 11),
+            st.sampled_from([STANDARD, INTERACTIVE]),
+        ),
+        min_size=20,
+        max_size=60,
+    ),
+)
+def test_whatever_happens_the_limit_holds_nobody_is_forgotten_and_nothing_stays_behind(
+    slots: int, reserved: int, steps: list[tuple[str, int, int]]
+) -> None:
+    async def go() -> None:
+        limits = Limits(slots, min(reserved, slots - 1), queue=100)
+        async with workers(3, limits) as found:
+            house = House(found)
+            for step in steps:
+                await house.step(*step)
+                house.check(limits)
+            await house.empty()
+
+    asyncio.run(go())
