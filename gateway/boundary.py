@@ -31,7 +31,7 @@ def speaks_anthropic(path: str) -> bool:
     return path == _MESSAGES or path.startswith(_MESSAGES + "/")
 
 
-def write_error(resp: Response, error: LlmgwError, path: str = "") -> None:
+def write_error(resp: Response, error: LlmgwError, path: str) -> None:
     """Turn a response into the envelope of one of our errors, in the words of the path that was asked."""
     resp.content_type = falcon.MEDIA_JSON
     resp.status = error.http_status

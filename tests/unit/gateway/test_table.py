@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from core.api import RouteTable
-from gateway.table import build_lookup, is_newer, sorted_key_files
+from gateway.table import build_lookup, is_newer, sorted_key_files, speaks
 from tests.unit.gateway.tables import model, table, target, unready
 
 CHAT = "/v1/chat/completions"
@@ -61,3 +61,21 @@ def test_versions_count_within_one_life_of_the_daemon(
 def test_each_key_file_is_named_once() -> None:
     models = [model("a", target(key_file="/k/b"), target("t2", key_file="/k/a")), model("b", target(key_file="/k/b"))]
     assert sorted_key_files(table(*models, model("c", target()))) == ("/k/a", "/k/b")
+
+
+@pytest.mark.parametrize(
+    ("routes", "speaks_it", "offers_it"),
+    [
+        ([], False, True),
+        ([CHAT], False, True),
+        (["/v1/messages"], True, True),
+        ([CHAT, "/v1/messages"], True, True),
+        (["/v1/embeddings"], False, False),
+    ],
+)
+def test_a_message_can_be_answered_by_who_speaks_it_and_by_who_chats(
+    routes: list[str], speaks_it: bool, offers_it: bool
+) -> None:
+    there = target("t", routes=routes)
+    ready = build_lookup(table(model("a", there))).models["a"].ready["/v1/messages"]
+    assert (speaks(there, "/v1/messages"), bool(ready)) == (speaks_it, offers_it)
