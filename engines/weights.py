@@ -1,7 +1,9 @@
 """Brings a model's file onto this machine, once, whoever asks, and says where it is.
 
 `<weights>/package/NAME-VERSION/PATH/INSIDE` appears by one rename after pip and the archive's checksum agreed, so a
-file that is there is whole. A path of the operator's own is used where it lies. `engines.sources` says what can be
+file that is there is whole. So do `<weights>/https/DIGEST/FILE`, and `<weights>/hf/ORG--REPO/COMMIT/…`, where the
+commit that a revision stood for when it was fetched first is kept in `refs/REVISION`; a whole model counts as here
+once `COMMIT/.complete` is. A path of the operator's own is used where it lies. `engines.sources` says what can be
 written in a config.
 """
 
@@ -13,9 +15,11 @@ from pathlib import Path
 from core.api import Progress
 from core.errors import DependencyError, NotFoundError, PermissionError_
 from core.files import ensure_directory, storage_error
+from engines.hub import Hub
 from engines.presets import Preset, load_presets, resolve_preset
 from engines.pypi import ProgressSink, Wheel, fetch_wheel, size_of
-from engines.sources import PackageSource, PathSource, Source, parse_source
+from engines.remote import fetch_file, fetch_model, find_model
+from engines.sources import HubSource, PackageSource, PathSource, WebSource, parse_source
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import Member, UnsafeArchive, open_archive, plan_members, unpack
 
@@ -54,7 +58,10 @@ def _ignore(event: Progress) -> None:
 
 def resolve(source: str, weights_dir: Path) -> Path | None:
     """Where the weights are, or None when they are not there (yet). Only looks. Raises: SourceInvalid."""
-    path = _place(parse_source(source), weights_dir)
+    parsed = parse_source(source)
+    if isinstance(parsed, HubSource):
+        return find_model(parsed, weights_dir)
+    path = _place(parsed, weights_dir)
     return path if path.exists() else None
 
 
@@ -63,14 +70,25 @@ def size_bytes(path: Path) -> int:
     return size_of(path)
 
 
-async def fetch(source: str, *, weights_dir: Path, mirror: str = "", progress: ProgressSink = _ignore) -> Path:
-    """Make sure that the weights are here and return their path.
+async def fetch(
+    source: str,
+    *,
+    weights_dir: Path,
+    mirror: str = "",
+    progress: ProgressSink = _ignore,
+    hub: Hub | None = None,
+) -> Path:
+    """Make sure that the weights are here and return their path. `hub`: None takes it from our environment.
 
     Raises: SourceInvalid, WeightsMissing, WeightsBroken, PermissionError_, StorageError, WheelMissing, WheelMismatch,
     UnsafeArchive, ConflictError.
     """
     parsed = parse_source(source)
+    if isinstance(parsed, HubSource):
+        return await fetch_model(parsed, weights_dir, hub or Hub.from_environment(os.environ), progress)
     path = _place(parsed, weights_dir)
+    if isinstance(parsed, WebSource):
+        await fetch_file(parsed, path, weights_dir, progress)
     if isinstance(parsed, PackageSource):
         if path.exists():
             tidy(_folder(parsed, weights_dir), _folder(parsed, weights_dir) / ".lock")
@@ -102,9 +120,11 @@ def check_file(path: Path) -> None:
         raise WeightsBroken(f"{path} is not a GGUF file: it begins with {head!r}", hint="download it again")
 
 
-def _place(source: Source, weights_dir: Path) -> Path:
+def _place(source: PathSource | PackageSource | WebSource, weights_dir: Path) -> Path:
     if isinstance(source, PathSource):
         return source.path
+    if isinstance(source, WebSource):
+        return weights_dir / "https" / source.member
     return _folder(source, weights_dir) / source.member
 
 

@@ -104,6 +104,15 @@ class HttpClient:
         ):
             yield LineStream(answer)
 
+    @asynccontextmanager
+    async def download(
+        self, url: str, *, headers: Mapping[str, str], silence_s: float = 60.0
+    ) -> AsyncIterator["ByteStream"]:
+        """A large answer, in pieces. Ends with AnswerTimedOut when nothing comes for `silence_s`."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=silence_s)
+        async with self._translated(url, silence_s), self._open("GET", url, headers, b"", timeout) as answer:
+            yield ByteStream(answer)
+
     def _open(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
@@ -158,3 +167,17 @@ class LineStream:
         """Each line without its newline; ends with the answer."""
         async for line in self._answer.content:
             yield line.rstrip(b"\n")
+
+
+class ByteStream:
+    """The bytes of an answer that is still coming."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+        self.status = answer.status
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """As they come."""
+        async for chunk in self._answer.content.iter_chunked(1 << 20):
+            yield chunk

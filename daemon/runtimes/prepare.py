@@ -27,6 +27,7 @@ from engines.install import find_build
 from engines.policy import check_args, check_env
 from engines.registry import get_adapter
 from engines.weights import resolve as resolve_weights
+from engines.weights import size_bytes
 from units.model import UnitRecord
 from units.names import engine_unit_name
 from units.render import render_unit
@@ -96,7 +97,7 @@ class Preparer:
         ensure_directory(self.layout.homes, mode=0o755)
         ensure_directory(home, mode=0o700, uid=self.account.uid, gid=self.account.gid)
         key_path = self._key(runtime_id) if adapter.demands_key else None
-        deadline_s = start_deadline_s(runtime, weights.stat().st_size if weights is not None else 0)
+        deadline_s = start_deadline_s(runtime, size_bytes(weights) if weights is not None else 0)
         record = UnitRecord(
             runtime_id=runtime_id,
             engine=runtime.engine,

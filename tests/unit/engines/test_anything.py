@@ -9,7 +9,7 @@ from engines.policy import check_args, check_env
 from engines.prometheus import read_samples
 from engines.pypi import Wheel, explain_failure, parse_mirror
 from engines.registry import names
-from engines.sources import PackageSource, parse_source
+from engines.sources import HubSource, PackageSource, WebSource, parse_source
 from tests.contract.test_engine_adapters import a_spec
 
 _TEXT = st.text(st.characters(), max_size=80)
@@ -38,8 +38,11 @@ def test_sources(text: str) -> None:
         source = parse_source(text)
     except LlmgwError:
         return
-    if isinstance(source, PackageSource):
-        assert not any(part in ("", ".", "..") for part in (source.folder + "/" + source.member).split("/"))
+    if isinstance(source, PackageSource | HubSource):
+        inside = source.member if isinstance(source, PackageSource) else source.file or "x"
+        assert not any(part in ("", ".", "..") for part in (source.folder + "/" + inside).split("/"))
+    elif isinstance(source, WebSource):
+        assert not any(part in ("", ".", "..") for part in source.member.split("/"))
     else:
         assert source.path.is_absolute()
         assert ".." not in source.path.parts

@@ -1,0 +1,88 @@
+"""Weights from the web and from Hugging Face: one fetch per place however many ask, and only whole files appear."""
+
+from pathlib import Path
+
+from core.api import Progress
+from core.files import ensure_directory, write_atomic
+from core.http.client import HttpClient
+from engines.download import Download, download
+from engines.hub import Hub, Snapshot, read_snapshot
+from engines.pypi import ProgressSink
+from engines.sources import HubSource, WebSource
+from engines.staging import check_space, hold_lock
+
+_LOCK_TIMEOUT_S = 24 * 3600.0
+_COMPLETE = ".complete"
+
+
+async def fetch_file(source: WebSource, path: Path, weights_dir: Path, progress: ProgressSink) -> None:
+    """Make sure that `path` is here."""
+    if path.exists():
+        return
+    for folder in (weights_dir, weights_dir / "https", path.parent):
+        ensure_directory(folder)
+    async with hold_lock(path.parent / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=f"a fetch of {path.name}"):
+        if not path.exists():
+            async with HttpClient() as http:
+                await download(http, Download(source.url, source.sha256), path, progress)
+
+
+def find_model(source: HubSource, weights_dir: Path) -> Path | None:
+    """Where the model (or its one file) lies; None when it is not here wholly."""
+    folder = weights_dir / "hf" / source.folder
+    try:
+        commit = (folder / "refs" / source.revision).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    if len(commit) != 40 or not commit.isalnum():
+        return None
+    snapshot = folder / commit
+    if source.file:
+        path = snapshot / source.file
+        return path if path.is_file() else None
+    return snapshot if (snapshot / _COMPLETE).is_file() else None
+
+
+async def fetch_model(source: HubSource, weights_dir: Path, hub: Hub, progress: ProgressSink) -> Path:
+    """Make sure that the model (or its one file) is here, and return its path.
+
+    The revision is asked for once: afterwards the commit that it stood for is meant.
+    """
+    found = find_model(source, weights_dir)
+    if found is None:
+        folder = weights_dir / "hf" / source.folder
+        for each in (weights_dir, weights_dir / "hf", folder, folder / "refs"):
+            ensure_directory(each)
+        async with hold_lock(folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=f"a fetch of {source}"):
+            found = find_model(source, weights_dir) or await _fetch_snapshot(source, folder, hub, progress)
+    progress(Progress(step="ready", detail=str(found)))
+    return found
+
+
+async def _fetch_snapshot(source: HubSource, folder: Path, hub: Hub, progress: ProgressSink) -> Path:
+    ref = folder / "refs" / source.revision
+    pinned = ref.read_text(encoding="utf-8").strip() if ref.is_file() else source.revision
+    async with HttpClient() as http:
+        asked = HubSource(source.org, source.repo, pinned, source.file)
+        snapshot = await read_snapshot(http, hub, asked)
+        place = folder / snapshot.commit
+        ensure_directory(place)
+        missing = _missing(snapshot, place)
+        check_space(folder, sum(file.size_bytes for file in missing.files), str(source))
+        write_atomic(ref, f"{snapshot.commit}\n")
+        for file in missing.files:
+            target = place / file.name
+            for parent in reversed(target.relative_to(place).parents[:-1]):
+                ensure_directory(place / parent)
+            url = f"{hub.endpoint}/{source}/resolve/{snapshot.commit}/{file.name}"
+            item = Download(url, file.digest, file.kind, file.size_bytes, hub.token)
+            await download(http, item, target, progress)
+    if not source.file:
+        write_atomic(place / _COMPLETE, "".join(f"{file.digest}  {file.name}\n" for file in snapshot.files))
+    return place / source.file if source.file else place
+
+
+def _missing(snapshot: Snapshot, place: Path) -> Snapshot:
+    """What is not here yet: an interrupted fetch left the files that it finished."""
+    files = tuple(file for file in snapshot.files if not (place / file.name).is_file())
+    return Snapshot(snapshot.commit, files)
