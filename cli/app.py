@@ -30,6 +30,7 @@ from cli.session import shared_options
 from cli.status import status
 from cli.up import up
 from cli.wipe import wipe
+from cli.weights import weights
 from core import VERSION
 from core.errors import BugError, LlmgwError, UsageError
 
@@ -56,7 +57,7 @@ def llmgw() -> None:
 
 for _command in (
     *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart, runtime_plan, runtime_admit),
-    *(logs, engine, engine_check, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
+    *(logs, engine, engine_check, weights, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
 

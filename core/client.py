@@ -25,6 +25,7 @@ from core.firewall import FirewallState
 from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
 from core.message import Message
+from core.weights import PruneWeightsRequest, RemovedWeights, WeightsList
 from core.wipe import WipePlan, WipeRequest
 
 M = TypeVar("M", bound=Message)
@@ -142,6 +143,14 @@ class DaemonClient:
     def fetch_weights(self, source: str) -> AsyncGenerator[Progress, None]:
         """Likewise."""
         return self._progress("/v1/weights/fetch", msgspec.json.encode(WeightsRequest(source=source)))
+
+    async def weights(self) -> WeightsList:
+        """What was fetched."""
+        return await self._call("GET", "/v1/weights", WeightsList, timeout_s=60.0)
+
+    async def prune_weights(self, *, apply: bool) -> RemovedWeights:
+        body = msgspec.json.encode(PruneWeightsRequest(apply=apply))
+        return await self._call("POST", "/v1/weights/prune", RemovedWeights, body, timeout_s=600.0)
 
     async def routes(self) -> AsyncGenerator[RouteTable, None]:
         """The route table now and after every change; ends when the daemon goes away."""

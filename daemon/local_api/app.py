@@ -18,6 +18,7 @@ from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import WeightsFetch
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
+from daemon.local_api.weights import Weights, WeightsPrune
 from daemon.local_api.wipe import Wipe
 from daemon.node import Node
 
@@ -49,6 +50,8 @@ def create_app(
     app.add_route("/v1/engines/{engine}/rollback", EngineRollback(node))
     app.add_route("/v1/engines/{engine}/remove", EngineRemove(node))
     app.add_route("/v1/engines/{engine}/prune", EnginePrune(node))
+    app.add_route("/v1/weights", Weights(node))
+    app.add_route("/v1/weights/prune", WeightsPrune(node))
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
     app.add_route("/v1/hardware", Hardware(looking))
     app.add_route("/v1/hardware/clear", HardwareClear(looking))

