@@ -21,7 +21,7 @@ from cli.init import init
 from cli.logs import logs
 from cli.model import model
 from cli.output import show_error
-from cli.plan import runtime_admit, runtime_plan
+from cli.plan import runtime_admit, runtime_plan, runtime_warmup
 from cli.reload import reload
 from cli.runtimes import runtime_restart, runtime_start, runtime_stop, runtimes
 from cli.service import service
@@ -56,7 +56,8 @@ def llmgw() -> None:
 
 
 for _command in (
-    *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart, runtime_plan, runtime_admit),
+    *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart),
+    *(runtime_plan, runtime_admit, runtime_warmup),
     *(logs, engine, engine_check, weights, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
