@@ -1,5 +1,6 @@
 """`llmgw config`: check the file without touching anything, and show what the program makes of it."""
 
+import asyncio
 import sys
 
 import click
@@ -8,7 +9,9 @@ from ruamel.yaml import YAML
 
 from cli.masking import leaves, mask
 from cli.output import encode, say, show_json, show_table, visible
+from cli.reload import describe
 from cli.session import Session, pass_session, shared_options
+from core.api import ReloadResult
 from core.config.load import Loaded, load_config
 from core.config.problem import ConfigErrors
 from core.config.schema import Config
@@ -50,6 +53,24 @@ def config_show(session: Session, origin: bool) -> None:
         show_json({"path": str(loaded.path), "config": shown})
     else:
         YAML().dump(shown, sys.stdout)
+
+
+@config.command("diff")
+@shared_options
+@pass_session
+def config_diff(session: Session) -> None:
+    """Show what `llmgw reload` would start, restart and stop, by the file as it is now. Changes nothing."""
+
+    async def plan() -> ReloadResult:
+        async with session.daemon() as daemon:
+            return await daemon.plan_reload()
+
+    result = asyncio.run(plan())
+    if session.json:
+        show_json(result)
+        return
+    for line in describe(result, would=True):
+        say(line)
 
 
 def load_checked(session: Session) -> Loaded:

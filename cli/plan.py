@@ -1,4 +1,4 @@
-"""`llmgw runtime-plan` and `runtime-admit`: what loading a runtime would take, and doing it."""
+"""`llmgw runtime-plan`, `runtime-admit` and `runtime-warmup`: what loading a runtime would take, and doing it."""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ import click
 
 from cli.output import say, show_json, show_table
 from cli.session import Session, pass_session, shared_options
-from core.admission import PlanReply, PoolReply
+from core.admission import PlanReply, PoolReply, WarmupReply
 from core.errors import RefusedError
 
 _POOL_COLUMNS = ("MEMORY", "BUDGET", "USED", "LOADED", "REQUESTED", "PROJECTED", "OVER")
@@ -56,6 +56,24 @@ def runtime_admit(session: Session, runtime_id: str, apply: bool) -> None:
         sys.exit(PlanRefused.exit_code)
     if not apply and not session.json:
         say("nothing was changed; --apply does it")
+
+
+@click.command("runtime-warmup", short_help="Let a running engine answer a first request.")
+@click.argument("runtime_id", metavar="ID")
+@shared_options
+@pass_session
+def runtime_warmup(session: Session, runtime_id: str) -> None:
+    """Send a running engine the request that `warmup` of its config describes, or one token of chat."""
+
+    async def warm_up() -> WarmupReply:
+        async with session.daemon() as daemon:
+            return await daemon.warm_up_runtime(runtime_id)
+
+    reply = asyncio.run(warm_up())
+    if session.json:
+        show_json(reply)
+    else:
+        say(f"{runtime_id}: answered within {reply.took_s:g} s")
 
 
 def _show(session: Session, reply: PlanReply) -> None:

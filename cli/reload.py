@@ -27,10 +27,10 @@ async def reload_daemon(session: Session) -> ReloadResult:
         return await daemon.reload()
 
 
-def describe(result: ReloadResult) -> list[str]:
-    """What a reload did, a line per kind of change."""
+def describe(result: ReloadResult, *, would: bool = False) -> list[str]:
+    """What a reload did, or would do, a line per kind of change."""
     if not result.changed:
-        return ["nothing changed"]
+        return ["nothing would change"] if would else ["nothing changed"]
     done = (("started", result.started), ("restarted", result.restarted), ("stopped", result.stopped))
-    lines = [f"{what}: {', '.join(ids)}" for what, ids in done if ids]
-    return lines or ["applied; no runtime had to be restarted"]
+    lines = [f"{'would be ' if would else ''}{what}: {', '.join(ids)}" for what, ids in done if ids]
+    return lines or ["no runtime would be restarted" if would else "applied; no runtime had to be restarted"]

@@ -55,3 +55,10 @@ class ServingReply(Message, frozen=True, kw_only=True):
     serving: bool
     stopped: list[str] = []
     """Runtimes that are being stopped by this."""
+
+
+class WarmupReply(Message, frozen=True, kw_only=True):
+    """A running engine answered a request of ours."""
+
+    runtime: str
+    took_s: float

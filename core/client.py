@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from core.activity import ActivityReport
-from core.admission import PlanReply, ServingReply, ServingRequest
+from core.admission import PlanReply, ServingReply, ServingRequest, WarmupReply
 from core.api import (
     ErrorReply,
     NodeState,
@@ -114,6 +114,15 @@ class DaemonClient:
     async def wipe(self, request: WipeRequest) -> WipePlan:
         """Stop everything and remove it."""
         return await self._call("POST", "/v1/wipe", WipePlan, msgspec.json.encode(request), timeout_s=900.0)
+
+    async def warm_up_runtime(self, runtime_id: str) -> WarmupReply:
+        """Let a running engine answer a request."""
+        path = f"/v1/runtimes/{quote(runtime_id, safe='')}/warmup"
+        return await self._call("POST", path, WarmupReply, timeout_s=_START_S)
+
+    async def plan_reload(self) -> ReloadResult:
+        """What `reload` would change."""
+        return await self._call("POST", "/v1/reload?dry=1", ReloadResult, timeout_s=60.0)
 
     async def reload(self) -> ReloadResult:
         return await self._call("POST", "/v1/reload", ReloadResult, timeout_s=60.0)

@@ -68,6 +68,18 @@ def ensure_directory(path: Path, *, mode: int = 0o755, uid: int = -1, gid: int =
         raise storage_error(path, error) from error
 
 
+def set_mark(path: Path, *, present: bool) -> None:
+    """Make an empty file exist or not exist: a yes or no that outlives us. Raises: StorageError."""
+    if present:
+        ensure_directory(path.parent)
+        write_atomic(path, b"", mode=0o600)
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold an exclusive lock while the block runs; the kernel frees it when the process dies.

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from core.log import EventLogger
+from core.runtime import Authority, AuthorityScope
 from daemon.runtimes.controller import RuntimeController
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.spec import start_deadline_s
@@ -15,8 +17,11 @@ from units.record import RecordUnreadable, parse_record
 _AT_ONCE = 16
 
 
-async def read_records(backend: UnitBackend, log: EventLogger) -> list[UnitRecord]:
-    """The records of all engine units of ours; a file that we cannot read is left alone and told."""
+async def read_records(backend: UnitBackend, node: str, log: EventLogger) -> list[UnitRecord]:
+    """The records of all engine units of ours; a file that we cannot read is left alone and told.
+
+    What is local belongs to this node, whatever it was called when the unit was written.
+    """
     records = []
     for name, text in (await backend.read_files()).items():
         try:
@@ -25,7 +30,8 @@ async def read_records(backend: UnitBackend, log: EventLogger) -> list[UnitRecor
             log.warning("unit_not_ours", unit=name, error=error.message)
             continue
         if record.kind == "engine" and engine_unit_name(record.runtime_id) == name:
-            records.append(record)
+            local = record.authority.scope is AuthorityScope.LOCAL
+            records.append(replace(record, authority=Authority(owner=node)) if local else record)
     return records
 
 

@@ -189,10 +189,12 @@ class App:
             gateway_gid=gateway_gid(),
         )
 
-    def _reload(self) -> ReloadResult:
+    def _reload(self, dry: bool = False) -> ReloadResult:
         node = self._node
         if node is None:
             return ReloadResult(changed=False)
+        if dry:
+            return node.plan_config(self._read_config())
         try:
             loaded = self._read_config()
         except (ConfigErrors, ConfigMissing) as error:

@@ -9,14 +9,17 @@ from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
 from core.activity import ActivityReport
 from core.api import ReloadResult
 from core.config.load import Loaded
 from core.config.schema import Config
 from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError, UnavailableError
+from core.files import set_mark
 from core.http.client import HttpClient
 from core.log import get_logger
-from core.runtime import RuntimeState
+from core.runtime import Authority, RuntimeState
 from daemon.admitter import AdmissionRefused, Admitter
 from daemon.adoption import adopt_all, read_records
 from daemon.apply import Applier
@@ -24,12 +27,14 @@ from daemon.intents import Intents, wanted_of
 from daemon.publisher import RoutePublisher
 from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.routes import RuntimeView, build_route_table
+from daemon.runtimes.authority import Action as Act
+from daemon.runtimes.authority import Caller, Who, may, require
 from daemon.runtimes.controller import RuntimeController, Surround, is_settled
 from daemon.runtimes.memory_guard import MemoryGuard
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.residency import Stay, idle_runtimes
 from daemon.runtimes.spec import served_models
-from daemon.runtimes.warmup import WarmupCall, plan_warmup
+from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend
 from units.names import engine_unit_name
@@ -106,6 +111,8 @@ class Node:
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.publisher = RoutePublisher()
+        self._stopped_mark = preparer.layout.state / "serving-stopped"
+        self._intents.serving = not self._stopped_mark.exists()
         self._guard = MemoryGuard(
             admitter.read_memory, lambda: self.config_use.loaded.config.runtime_policy.memory_safety
         )
@@ -129,7 +136,7 @@ class Node:
         """Adopt what runs, set `adopted`, then reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            records = await read_records(self.backend, self._log)
+            records = await read_records(self.backend, self.preparer.node, self._log)
             self._intents.recall(records)
             await adopt_all(records, self._controller, self.preparer, self.backend)
             group.create_task(self._watch())
@@ -215,12 +222,36 @@ class Node:
             self._controller(runtime_id)
         self._intents.settle(c.runtime_id for c in self.controllers.values() if c.state in _AT_REST)
         actions = reconcile(wanted_of(config, self._intents), self._seen())
+        actions = [action for action in actions if self._may_touch(action.runtime_id)]
         actions = self.admitter.admit(actions, self.controllers, self.preparer, self._intents)
         await self._applier.apply(actions, self.controllers, self.preparer)
         for runtime_id, controller in list(self.controllers.items()):
             gone = runtime_id not in config.runtimes and controller.record is None and is_settled(controller)
             if gone:
                 del self.controllers[runtime_id]
+
+    def _may_touch(self, runtime_id: str) -> bool:
+        """Whether this node's own mechanisms (keep-warm, eviction, reload, stop-all) may act on a runtime."""
+        return may(
+            Caller(Who.CONFIG, self.preparer.node),
+            Act.RELOAD,
+            self._authority(self.controllers[runtime_id]),
+            this_node=self.preparer.node,
+        )
+
+    def _authority(self, controller: RuntimeController) -> Authority:
+        """Whose runtime it is; one that has no unit yet is ours."""
+        own = Authority(owner=self.preparer.node)
+        return controller.record.authority if controller.record is not None else own
+
+    def _require(self, who: Who, action: Act, controller: RuntimeController) -> None:
+        require(
+            Caller(who, self.preparer.node),
+            action,
+            controller.runtime_id,
+            self._authority(controller),
+            this_node=self.preparer.node,
+        )
 
     # What the local API asks
 
@@ -234,9 +265,10 @@ class Node:
     async def start(self, runtime_id: str, reason: str, *, wait: bool) -> RuntimeController:
         """Ask for it to run; with `wait`, until it does.
 
-        Raises: RuntimeUnknown, RuntimeDisabled, RuntimeStartFailed, StartOverruled.
+        Raises: RuntimeUnknown, AuthorityRefused, RuntimeDisabled, RuntimeStartFailed, StartOverruled.
         """
         controller = self.controller(runtime_id)
+        self._require(Who.CLIENT if reason == REQUEST else Who.OPERATOR, Act.START, controller)
         if not self.config_use.loaded.config.runtimes[runtime_id].enabled:
             raise RuntimeDisabled(f"runtime {runtime_id} is disabled", hint=f"set runtimes.{runtime_id}.enabled")
         if runtime_id in self._intents.held and reason == REQUEST:
@@ -257,8 +289,9 @@ class Node:
         return controller
 
     async def stop(self, runtime_id: str) -> RuntimeController:
-        """Stop it and keep it stopped until an operator starts it."""
+        """Stop it and keep it stopped until an operator starts it. Raises: RuntimeUnknown, AuthorityRefused."""
         controller = self.controller(runtime_id)
+        self._require(Who.OPERATOR, Act.STOP, controller)
         self._intents.hold(runtime_id)
         controller.restart_requested = False
         self._wake.set()
@@ -266,13 +299,29 @@ class Node:
         return controller
 
     async def restart(self, runtime_id: str) -> RuntimeController:
-        """Stop and start it."""
+        """Stop and start it. Raises: as `start`."""
         controller = self.controller(runtime_id)
+        self._require(Who.OPERATOR, Act.RESTART, controller)
         controller.restart_requested = True
         self._intents.request(runtime_id, "operator")
         self._wake.set()
         await self._wait_running(controller)
         return controller
+
+    async def warm_up(self, runtime_id: str) -> float:
+        """Let a running engine answer a request of ours; seconds that it took.
+
+        Raises: RuntimeUnknown, ConflictError (it does not run, or its engine has no route to ask), WarmupFailed.
+        """
+        controller = self.controller(runtime_id)
+        call = self._warmup(runtime_id, always=True)
+        if controller.state is not RuntimeState.RUNNING or controller.probe is None:
+            raise ConflictError(f"runtime {runtime_id} is {controller.state}", hint=f"llmgw runtime-start {runtime_id}")
+        if call is None:
+            raise ConflictError(f"the engine of {runtime_id} has no route to warm it up by")
+        began_s = self.admitter.clock.monotonic_s()
+        await warm_up(call, controller.probe, self._shared.http, controller.deadline_s)
+        return self.admitter.clock.monotonic_s() - began_s
 
     async def _wait_running(self, controller: RuntimeController) -> None:
         runtime_id = controller.runtime_id
@@ -293,23 +342,27 @@ class Node:
         settled = is_refused or controller.state in (RuntimeState.RUNNING, RuntimeState.FAILED)
         return settled and not controller.restart_requested
 
-    def use_config(self, loaded: Loaded, preparer: Preparer) -> ReloadResult:
-        """Serve by a new config; what its diff changes is under way when this returns."""
-        before = {i: self._seen_of(c) for i, c in self.controllers.items()}
-        changed = loaded.config != self.config_use.loaded.config
-        self.config_use = ConfigUse(loaded, _now())
-        self.preparer = preparer
-        known = {i: before.get(i, Seen(RuntimeState.STOPPED)) for i in {*before, *loaded.config.runtimes}}
+    def plan_config(self, loaded: Loaded) -> ReloadResult:
+        """What serving by another config would change; changes nothing."""
+        seen = self._seen()
+        known = {i: seen.get(i, Seen(RuntimeState.STOPPED)) for i in {*seen, *loaded.config.runtimes}}
         wanted = wanted_of(loaded.config, self._intents)
         actions = reconcile(wanted, known)
         stops = [a.runtime_id for a in actions if isinstance(a, Stop)]
-        self._wake.set()
         return ReloadResult(
-            changed=changed,
+            changed=loaded.config != self.config_use.loaded.config,
             started=[a.runtime_id for a in actions if isinstance(a, Start)],
             restarted=[i for i in stops if i in wanted and wanted[i].run],
             stopped=[i for i in stops if i not in wanted or not wanted[i].run],
         )
+
+    def use_config(self, loaded: Loaded, preparer: Preparer) -> ReloadResult:
+        """Serve by a new config; what its diff changes is under way when this returns."""
+        result = self.plan_config(loaded)
+        self.config_use = ConfigUse(loaded, _now())
+        self.preparer = preparer
+        self._wake.set()
+        return result
 
     def refuse_config(self, error: ConfigError | NotFoundError) -> None:
         """The file on disk cannot be used; say so until it can."""
@@ -335,6 +388,7 @@ class Node:
 
     def set_serving(self, on: bool) -> list[str]:
         """Serve again, or free every engine without touching the config. Returns what is being stopped."""
+        set_mark(self._stopped_mark, present=not on)
         self._intents.serve(on)
         self._wake.set()
         return [] if on else [i for i, c in self.controllers.items() if c.state not in _AT_REST]
@@ -382,12 +436,14 @@ class Node:
 
     # Small things
 
-    def _warmup(self, runtime_id: str) -> WarmupCall | None:
+    def _warmup(self, runtime_id: str, *, always: bool = False) -> WarmupCall | None:
         config = self.config_use.loaded.config
         runtime = config.runtimes.get(runtime_id)
         if runtime is None:
             return None
         models = [model for model in config.models if model.runtime == runtime_id]
+        if always and not runtime.warmup:
+            runtime = msgspec.structs.replace(runtime, warmup=True)
         return plan_warmup(runtime, models, get_adapter(runtime.engine).routes, served_models(config, runtime_id)[0])
 
     def _controller(self, runtime_id: str) -> RuntimeController:

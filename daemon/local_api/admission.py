@@ -1,11 +1,11 @@
-"""`/v1/runtimes/{id}/plan|admit`, `/v1/serving`, `/v1/activity`."""
+"""`/v1/runtimes/{id}/plan|admit|warmup`, `/v1/serving`, `/v1/activity`."""
 
 import falcon
 import falcon.asgi
 import msgspec
 
 from core.activity import ActivityReport
-from core.admission import PlanReply, ServingReply, ServingRequest
+from core.admission import PlanReply, ServingReply, ServingRequest, WarmupReply
 from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
@@ -39,6 +39,18 @@ class RuntimeAdmit:
         _answer(resp, reply)
 
 
+class RuntimeWarmup:
+    """Let a running engine answer a request of ours."""
+
+    role = Role.ADMIN
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, runtime_id: str) -> None:
+        _answer(resp, WarmupReply(runtime=runtime_id, took_s=round(await self._node.warm_up(runtime_id), 3)))
+
+
 class Serving:
     """Whether this node serves at all."""
 
@@ -65,6 +77,6 @@ class ActivityReports:
         _answer(resp, ServingReply(serving=self._node.serving))
 
 
-def _answer(resp: falcon.asgi.Response, reply: PlanReply | ServingReply) -> None:
+def _answer(resp: falcon.asgi.Response, reply: PlanReply | ServingReply | WarmupReply) -> None:
     resp.content_type = falcon.MEDIA_JSON
     resp.data = msgspec.json.encode(reply)

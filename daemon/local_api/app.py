@@ -11,7 +11,7 @@ from core.log import get_logger
 from daemon.firewall import Firewall
 from daemon.jobs import Jobs
 from daemon.local_api.access import Caller, Gatekeeper, Role, require
-from daemon.local_api.admission import ActivityReports, RuntimeAdmit, RuntimePlan, Serving
+from daemon.local_api.admission import ActivityReports, RuntimeAdmit, RuntimePlan, RuntimeWarmup, Serving
 from daemon.local_api.engines import EngineInstall, EnginePrune, EngineRemove, EngineRollback, Engines
 from daemon.local_api.firewall import FirewallResource
 from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
@@ -42,6 +42,7 @@ def create_app(
     app.add_route("/v1/runtimes/{runtime_id}/logs", RuntimeLogs(node))
     app.add_route("/v1/runtimes/{runtime_id}/plan", RuntimePlan(node))
     app.add_route("/v1/runtimes/{runtime_id}/admit", RuntimeAdmit(node))
+    app.add_route("/v1/runtimes/{runtime_id}/warmup", RuntimeWarmup(node))
     app.add_route("/v1/activity", ActivityReports(node))
     app.add_route("/v1/serving", Serving(node))
     app.add_route("/v1/wipe", Wipe(node))

@@ -13,8 +13,11 @@ from daemon.local_api.access import Role
 from daemon.node import Node
 from daemon.status import node_state
 
-Reloader = Callable[[], ReloadResult]
-"""Reads the config file again and serves by it. Raises: ConfigErrors, and then nothing changed."""
+Reloader = Callable[[bool], ReloadResult]
+"""Reads the config file again and serves by it; with True only says what would change.
+
+Raises: ConfigErrors, and then nothing changed.
+"""
 
 
 class State:
@@ -52,7 +55,7 @@ class Routes:
 
 
 class Reload:
-    """Read the config file again."""
+    """Read the config file again; `?dry=1` only says what that would change."""
 
     role = Role.ADMIN
 
@@ -61,4 +64,4 @@ class Reload:
 
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(self._reload())
+        resp.data = msgspec.json.encode(self._reload(req.get_param_as_bool("dry", default=False)))

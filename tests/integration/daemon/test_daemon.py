@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.config.problem import ConfigErrors
-from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError
+from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError, PermissionError_
 from tests.integration.daemon.stack import ROOT, running
 
 SIM = "models: [{id: m, runtime: sim}]\nruntimes:\n  sim: {engine: sim, keepWarm: true}\n"
@@ -267,3 +267,65 @@ def test_a_config_that_never_worked_keeps_the_daemon_from_starting(tmp_path: Pat
     )
     assert done.returncode == ConfigErrors.exit_code
     assert b"did you mean server" in done.stderr
+
+
+async def test_a_dry_reload_says_what_would_change_and_changes_nothing(tmp_path: Path) -> None:
+    two = "runtimes:\n  a: {engine: sim, keepWarm: true}\n  b: {engine: sim}\n"
+    async with running(tmp_path, two) as stack:
+        before = await stack.until_runtime("a", "running")
+        await stack.client.stop_runtime("b")
+        changed = (
+            two.replace("a: {engine: sim,", "a: {engine: sim, maxConcurrency: 2,")
+            + "  c: {engine: sim, keepWarm: true}\n"
+        )
+        text = stack.layout.config.read_text().replace(two, changed)
+        stack.layout.config.write_text(text)
+        plan = await stack.client.plan_reload()
+        assert (plan.restarted, plan.started) == (["a"], ["c"])
+        assert (await stack.client.state()).runtimes[0].pid in (before.pid, 0)
+
+
+async def test_a_running_engine_is_warmed_up_on_request(tmp_path: Path) -> None:
+    async with running(tmp_path, ON_DEMAND) as stack:
+        with pytest.raises(ConflictError, match="is stopped"):
+            await stack.client.warm_up_runtime("sim")
+        await stack.client.start_runtime("sim")
+        assert (await stack.client.warm_up_runtime("sim")).took_s >= 0
+
+
+async def test_serving_stays_stopped_over_a_restart_of_the_daemon(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        await stack.until_runtime("sim", "running")
+        await stack.client.set_serving(False)
+        await stack.until_runtime("sim", "stopped")
+        stack.kill(stack.daemon)
+        stack.start_daemon()
+        stopped = await stack.until(lambda s: bool(s.runtimes))
+        assert stopped.runtimes[0].state == "stopped" and stack.engine_pids() == []
+        await stack.client.set_serving(True)
+        await stack.until_runtime("sim", "running")
+
+
+async def test_a_runtime_that_a_leader_owns_is_left_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, SIM) as stack:
+        before = await stack.until_runtime("sim", "running")
+        stack.kill(stack.daemon)
+        unit = stack.layout.units / before.unit
+        text = unit.read_text()
+        own = next(line for line in text.splitlines() if line.startswith("AuthorityOwner="))
+        delegated = text.replace(own, "AuthorityOwner=leader").replace(
+            "AuthorityScope=local", "AuthorityScope=distributed-member"
+        )
+        unit.write_text(delegated)
+        stack.write_config("runtimes: {}\n")
+        stack.start_daemon()
+        await stack.until(lambda s: any(r.id == "sim" and r.state == "running" for r in s.runtimes))
+        await stack.client.set_serving(False)
+        await stack.client.reload()
+        assert stack.engine_pids() == [before.pid], "not in the config, and still none of our business"
+        stack.write_config(SIM)
+        await stack.client.reload()
+        for ask in (stack.client.stop_runtime, stack.client.restart_runtime):
+            with pytest.raises(PermissionError_, match="belongs to leader"):
+                await ask("sim")
+        assert stack.engine_pids() == [before.pid]
