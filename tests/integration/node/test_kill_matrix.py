@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.node.up import VICTIMS, Up
+from tests.integration.node.up import VICTIMS, Up, one_model
 
 BOUND_S = 20.0
 LOAD_S = 1.5
@@ -63,7 +63,7 @@ async def kill_at(up: Up, victim: str, phase: str) -> None:
 @pytest.mark.parametrize("victim", sorted(VICTIMS))
 async def test_a_killed_process_comes_back_and_everything_serves_once(tmp_path: Path, victim: str, phase: str) -> None:
     options = f"loadTimeS: {LOAD_S}" if phase == "loading" else ""
-    async with Up(tmp_path, options) as up:
+    async with Up(tmp_path, one_model(options)) as up:
         engines_before: list[int] = []
         if phase != "loading":
             await up.until_serving(BOUND_S)

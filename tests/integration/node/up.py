@@ -24,18 +24,24 @@ VICTIMS: dict[str, Callable[["Up"], list[int]]] = {
 }
 
 
-class Up:
-    """`llmgw up` on a state directory with one simulated model. `async with` it; nothing survives the block."""
+def one_model(options: str = "") -> str:
+    """A pinned simulated model `m` with these engine options, behind two gateway workers."""
+    low, high = port_range()
+    return (
+        f"server: {{port: {free_port()}, workers: 2}}\nports: {{backends: [{low}, {high}]}}\n"
+        f"models: [{{id: {MODEL}, runtime: r}}]\n"
+        f"runtimes: {{r: {{engine: sim, keepWarm: true, maxConcurrency: 4, options: {{{options}}}}}}}\n"
+    )
 
-    def __init__(self, state: Path, options: str) -> None:
+
+class Up:
+    """`llmgw up` on a state directory. `async with` it; nothing survives the block."""
+
+    def __init__(self, state: Path, config: str) -> None:
+        """`config` is the whole file; its `port: N` is where the gateway listens."""
         self.state = state
-        self.port = free_port()
-        low, high = port_range()
-        (state / "config.yaml").write_text(
-            f"server: {{port: {self.port}, workers: 2}}\nports: {{backends: [{low}, {high}]}}\n"
-            f"models: [{{id: {MODEL}, runtime: r}}]\n"
-            f"runtimes: {{r: {{engine: sim, keepWarm: true, maxConcurrency: 4, options: {{{options}}}}}}}\n"
-        )
+        (state / "config.yaml").write_text(config)
+        self.port = int(config.partition("port: ")[2].partition(",")[0])
         self.http = HttpClient(base_url=f"http://127.0.0.1:{self.port}")
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -91,6 +97,17 @@ class Up:
         except (Unreachable, AnswerTimedOut):
             return 0
         return reply.status
+
+    async def until_gateway(self, bound_s: float) -> None:
+        """Until the gateway has a route table."""
+        async with asyncio.timeout(bound_s):
+            while True:
+                try:
+                    if (await self.http.fetch("GET", "/health/ready", timeout_s=5)).status == 200:
+                        return
+                except (Unreachable, AnswerTimedOut):
+                    pass
+                await asyncio.sleep(_STEP_S)
 
     async def until_serving(self, bound_s: float) -> float:
         """Seconds until a chat was answered. Raises: AssertionError past the bound."""
