@@ -29,8 +29,8 @@ from cli.serving import start, stop
 from cli.session import shared_options
 from cli.status import status
 from cli.up import up
-from cli.wipe import wipe
 from cli.weights import weights
+from cli.wipe import wipe
 from core import VERSION
 from core.errors import BugError, LlmgwError, UsageError
 

@@ -37,7 +37,9 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         keep_warm=bool(runtime and runtime.keep_warm),
         hold=bool(record and record.hold),
         on=controller.computes_on
-        or ("cpu" if record and not record.devices else " ".join(record.devices if record else ())) if is_up else "",
+        or ("cpu" if record and not record.devices else " ".join(record.devices if record else ()))
+        if is_up
+        else "",
         memory_mib=await _memory_mib(node, controller) if is_up else None,
         log=controller.last_log,
     )

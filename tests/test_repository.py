@@ -56,7 +56,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MEDIAN_FILE_LINES = 180
 DYNAMIC_IMPORT_ALLOWED = {"units/registry.py", "firewall/kernel.py"}
-"""What binds to libraries that only Debian has is loaded by name: a machine without PyGObject or nftables serves, too."""
+"""What binds to libraries that only Debian has is loaded by name: a machine without them serves, too."""
 
 
 @cache
