@@ -45,7 +45,7 @@ def test_a_command_means_the_engine_of_that_name() -> None:
     [
         (Wish("smolm2-135m"), "unknown_source"),
         (Wish(""), "unknown_source"),
-        (Wish("hf:org/model"), "weights_source_invalid"),
+        (Wish("hf:model"), "weights_source_invalid"),
         (Wish("https://example.org/x.gguf"), "weights_source_invalid"),
         (Wish("package:x/y"), "weights_source_invalid"),
         (Wish("/m/a\nb.gguf"), "weights_source_invalid"),
