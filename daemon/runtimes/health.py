@@ -42,6 +42,8 @@ class Probe:
     async def ask(self, http: HttpClient) -> Answer:
         """One question and its answer; never raises for what an engine may do."""
         probe = self.adapter.health_probe(self.spec)
+        if not probe.path:
+            return Answer.READY  # it serves nothing (a rank that only computes) and is as well as its process
         try:
             reply = await http.fetch("GET", self.url(probe.path), headers=self.headers(), timeout_s=probe.timeout_s)
         except UnavailableError:
