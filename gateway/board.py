@@ -36,17 +36,16 @@ class Cell(IntEnum):
 
     USED = 0
     """1: the worker's route table has the target, so the row is not free."""
-    TAKEN = 1
-    """Slots, as `gateway.turns` counts them."""
-    WAITING = 2
-    OLDEST_STANDARD = 3
+    COUNTS = 1
+    """Slots that are taken and requests that wait, as `gateway.turns` counts them."""
+    OLDEST_STANDARD = 2
     """When the worker's first waiting request came; 0: none waits."""
-    OLDEST_INTERACTIVE = 4
-    OVERTAKINGS = 5
+    OLDEST_INTERACTIVE = 3
+    OVERTAKINGS = 4
     """Interactive requests that the worker let in before standard ones, ever."""
-    OVERTAKINGS_SEEN = 6
+    OVERTAKINGS_SEEN = 5
     """Their sum over all workers, when this one let a standard request in last."""
-    COOLING = 7
+    COOLING = 6
     """Until when the worker holds a failure against the target; milliseconds, monotonic."""
 
 
@@ -155,8 +154,7 @@ class Board:
     def _is_free(self, row: int) -> bool:
         base = _CELLS + row * _ROW_CELLS
         return not any(
-            any(self.cells[base + cell * COLUMNS : base + (cell + 1) * COLUMNS])
-            for cell in (Cell.USED, Cell.TAKEN, Cell.WAITING)
+            any(self.cells[base + cell * COLUMNS : base + (cell + 1) * COLUMNS]) for cell in (Cell.USED, Cell.COUNTS)
         )
 
     def _begin_row(self, row: int, high: int, low: int) -> None:

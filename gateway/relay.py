@@ -76,17 +76,18 @@ class InferencePlan(RelayPlan):
     def next_target(self, failed: Attempt | None) -> Target | None:
         if failed is not None and failed.ended in _HOLD_AGAINST:
             self._dispatcher.loads.failed(failed.target.name)
-        upstream = self._first() if self._has_slot else self._find_next()
-        if upstream is None:
-            return None
+        if self._has_slot:
+            self._has_slot = False
+            self._next = 1
+            upstream = self._upstreams[self._candidates[0].id]
+        else:
+            following = self._find_next()
+            if following is None:
+                return None
+            upstream = following
         upstream.load.begin(self)
         self._held.append(upstream)
         return upstream.target
-
-    def _first(self) -> Upstream:
-        self._has_slot = False
-        self._next = 1
-        return self._upstreams[self._candidates[0].id]
 
     def _find_next(self) -> Upstream | None:
         """The next candidate with a free slot, by the routes of this moment: much may have changed since the first."""

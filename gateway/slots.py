@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from core.clock import Clock
 from gateway.board import Cell, Row
 from gateway.errors import ApiError
-from gateway.turns import INTERACTIVE, STANDARD, Limits, Standing, Turn, count, fits, next_turn
+from gateway.turns import INTERACTIVE, STANDARD, WAITER, Limits, Standing, Turn, count, count_waiting, fits, next_turn
 from gateway.waiting import Queue, Waiter
 
 LOOK_S = 0.02
@@ -32,26 +32,27 @@ class Slots:
     __slots__ = (
         "_blocked",
         "_clock",
+        "_counts",
         "_looking",
+        "_most_standard",
         "_queue",
-        "_read_taken",
-        "_read_waiting",
+        "_read_counts",
         "_row",
         "_seat",
-        "_taken",
-        "_write_taken",
+        "_write_counts",
         "limits",
     )
 
     def __init__(self, row: Row, clock: Clock) -> None:
         self.limits = Limits()
+        self._most_standard = 1
         self._row = row
         self._seat = row.seat
-        self._write_taken = row.writer(Cell.TAKEN)
-        self._read_taken = row.reader(Cell.TAKEN)
-        self._read_waiting = row.reader(Cell.WAITING)
+        self._write_counts = row.writer(Cell.COUNTS)
+        self._read_counts = row.reader(Cell.COUNTS)
         self._clock = clock
-        self._taken = 0
+        self._counts = 0
+        """Ours; what stands on the board."""
         self._queue: Queue[Slots] = Queue()
         self._looking: asyncio.TimerHandle | None = None
         self._blocked = (0, 0.0)
@@ -61,18 +62,20 @@ class Slots:
 
     def try_take(self, unit: int) -> bool:
         """Take a slot if one is free and nobody waits for it."""
-        self._taken = taken = self._taken + unit
-        self._write_taken(taken)
-        if fits(sum(self._read_taken()), unit, self.limits) and not any(self._read_waiting()):
+        self._counts = own = self._counts + unit
+        self._write_counts(own)
+        counts = sum(self._read_counts())
+        # The usual case, without a call: nobody waits and nothing interactive is there, so it is a small number.
+        if counts <= self._most_standard or (counts < WAITER and fits(counts, unit, self.limits)):
             return True
         self.release(unit)
         return False
 
     def release(self, unit: int) -> None:
         """The engine works on one request less."""
-        self._taken = taken = self._taken - unit
-        self._write_taken(taken)
-        if any(self._read_waiting()):
+        self._counts = own = self._counts - unit
+        self._write_counts(own)
+        if sum(self._read_counts()) >= WAITER:
             self.let_in()
 
     # Waiting
@@ -106,6 +109,7 @@ class Slots:
         """Hold these limits from now on."""
         if limits != self.limits:
             self.limits = limits
+            self._most_standard = limits.slots - limits.reserved
             self.let_in()
 
     def close(self) -> None:
@@ -114,6 +118,7 @@ class Slots:
             self._looking.cancel()
         # The row may soon be another target's.
         self.limits = Limits(slots=0, queue=0)
+        self._most_standard = 0
         self._row.free()
 
     def let_in(self) -> None:
@@ -138,7 +143,8 @@ class Slots:
     @property
     def in_use(self) -> int:
         """Requests at the target and in front of it, over all workers."""
-        return count(sum(self._row.values(Cell.TAKEN))) + sum(self._row.values(Cell.WAITING))
+        counts = sum(self._read_counts())
+        return count(counts) + count_waiting(counts)
 
     @property
     def waiting(self) -> int:
@@ -163,10 +169,9 @@ class Slots:
     # How it is done
 
     def _join(self, unit: int, model: str, others: tuple["Slots", ...]) -> Waiter["Slots"]:
-        self._row.put(Cell.WAITING, len(self._queue) + 1)
-        self._seat.fence()
-        if sum(self._row.values(Cell.WAITING)) > self.limits.queue:
-            self._row.put(Cell.WAITING, len(self._queue))
+        self._write_counts(self._counts + WAITER)
+        if count_waiting(sum(self._read_counts())) > self.limits.queue:
+            self._write_counts(self._counts)
             raise self._refusal("RUNTIME_QUEUE_FULL", f"Too many requests wait for the model '{model}'.", model)
         stamp = int(self._clock.monotonic_s() * 1e9)
         waiter = Waiter(unit, stamp, asyncio.get_running_loop().create_future(), others)
@@ -190,11 +195,11 @@ class Slots:
     def _admit(self, turn: Turn, waiter: Waiter["Slots"]) -> bool:
         """False: another worker was quicker."""
         row = self._row
-        self._taken += turn.unit
-        self._write_taken(self._taken)
-        if not fits(sum(self._read_taken()), turn.unit, self.limits):
-            self._taken -= turn.unit
-            self._write_taken(self._taken)
+        self._counts += turn.unit
+        self._write_counts(self._counts)
+        if not fits(sum(self._read_counts()), turn.unit, self.limits):
+            self._counts -= turn.unit
+            self._write_counts(self._counts)
             return False
         if turn.overtakes:
             row.put(Cell.OVERTAKINGS, row.own(Cell.OVERTAKINGS) + 1)
@@ -208,7 +213,7 @@ class Slots:
     def _standing(self) -> Standing:
         row = self._row
         return Standing(
-            taken=sum(row.values(Cell.TAKEN)),
+            counts=sum(self._read_counts()),
             oldest_standard=_least(row.values(Cell.OLDEST_STANDARD)),
             oldest_interactive=_least(row.values(Cell.OLDEST_INTERACTIVE)),
             overtakings=sum(row.values(Cell.OVERTAKINGS)) - max(row.values(Cell.OVERTAKINGS_SEEN)),
@@ -223,9 +228,7 @@ class Slots:
             return None
         if now_s - since_s < STUCK_S:
             return None
-        ours = Standing(
-            sum(self._row.values(Cell.TAKEN)), self._queue.oldest(STANDARD), self._queue.oldest(INTERACTIVE)
-        )
+        ours = Standing(sum(self._read_counts()), self._queue.oldest(STANDARD), self._queue.oldest(INTERACTIVE))
         own = next_turn(ours, self.limits)
         waiter = self._queue.head(own.unit) if own is not None else None
         return None if own is None or waiter is None else (own, waiter)
@@ -233,10 +236,10 @@ class Slots:
     def _publish(self) -> None:
         """Tell the others how our queue stands."""
         row, queue = self._row, self._queue
-        row.put(Cell.WAITING, len(queue))
         row.put(Cell.OLDEST_STANDARD, queue.oldest(STANDARD))
         row.put(Cell.OLDEST_INTERACTIVE, queue.oldest(INTERACTIVE))
-        self._seat.fence()
+        self._counts = self._counts % WAITER + len(queue) * WAITER
+        self._write_counts(self._counts)
 
     def _wake(self, turn: Turn) -> None:
         for column, stamp in enumerate(self._row.values(_OLDEST[turn.unit])):

@@ -4,8 +4,8 @@ A target works on `slots` requests at once, over all workers. Requests are `stan
 be reserved for interactive ones; beyond those, an interactive request may overtake standard ones that came earlier,
 but at most `MOST_OVERTAKINGS` times in a row while any of them waits. Within a class, first come is first served.
 
-How many slots are taken is one number for both classes (`STANDARD` and `INTERACTIVE` are what one request adds to
-it), so that one sum over all workers tells both.
+How many slots each class has taken, and how many requests wait, is one number, to which one request adds `STANDARD`,
+`INTERACTIVE` or `WAITER`: one sum over all workers tells everything that a usual request must know.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,9 @@ from typing import NamedTuple
 from core.api import RouteTarget
 
 STANDARD = 1
-INTERACTIVE = 1 << 32
-_STANDARD_BITS = INTERACTIVE - 1
+INTERACTIVE = 1 << 20
+WAITER = 1 << 40
+_BITS = (1 << 20) - 1
 
 MOST_OVERTAKINGS = 4
 _LEAST_QUEUE = 8
@@ -36,7 +37,7 @@ class Limits(NamedTuple):
 class Standing(NamedTuple):
     """How things stand at a target, over all workers. Stamps are times of arrival; 0: nobody waits."""
 
-    taken: int
+    counts: int
     oldest_standard: int = 0
     oldest_interactive: int = 0
     overtakings: int = 0
@@ -64,15 +65,20 @@ def limits_of(target: RouteTarget) -> Limits:
     )
 
 
-def count(taken: int) -> int:
+def count(counts: int) -> int:
     """Slots that are taken, by both classes."""
-    return (taken & _STANDARD_BITS) + (taken >> 32)
+    return (counts & _BITS) + (counts >> 20 & _BITS)
 
 
-def fits(taken: int, unit: int, limits: Limits) -> bool:
-    """Whether `taken`, which includes one request of this class that just came, is within the limits."""
-    standard = taken & _STANDARD_BITS
-    if standard + (taken >> 32) > limits.slots:
+def count_waiting(counts: int) -> int:
+    """Requests that wait."""
+    return counts >> 40
+
+
+def fits(counts: int, unit: int, limits: Limits) -> bool:
+    """Whether `counts`, which include one request of this class that just came, are within the limits."""
+    standard = counts & _BITS
+    if standard + (counts >> 20 & _BITS) > limits.slots:
         return False
     return unit != STANDARD or standard <= limits.slots - limits.reserved
 
@@ -80,8 +86,8 @@ def fits(taken: int, unit: int, limits: Limits) -> bool:
 def next_turn(standing: Standing, limits: Limits) -> Turn | None:
     """Whose turn it is; None when nobody who waits may have a slot now."""
     standard, interactive = standing.oldest_standard, standing.oldest_interactive
-    may_standard = standard > 0 and fits(standing.taken + STANDARD, STANDARD, limits)
-    may_interactive = interactive > 0 and fits(standing.taken + INTERACTIVE, INTERACTIVE, limits)
+    may_standard = standard > 0 and fits(standing.counts + STANDARD, STANDARD, limits)
+    may_interactive = interactive > 0 and fits(standing.counts + INTERACTIVE, INTERACTIVE, limits)
     if may_interactive:
         # A slot that no standard request may have is no overtaking.
         overtakes = may_standard and standard < interactive

@@ -30,11 +30,11 @@ def test_any_text_is_a_key(key: str) -> None:
 def test_what_one_worker_writes_all_read_and_nobody_else_changes() -> None:
     one, two = seats(2)
     mine, yours = one.row("t"), two.row("t")
-    mine.put(Cell.TAKEN, 3)
-    yours.put(Cell.TAKEN, 1 << 40)
-    assert sum(mine.values(Cell.TAKEN)) == sum(yours.values(Cell.TAKEN)) == 3 + (1 << 40)
-    assert (mine.own(Cell.TAKEN), yours.own(Cell.TAKEN)) == (3, 1 << 40)
-    assert sum(mine.values(Cell.WAITING)) == 0
+    mine.put(Cell.COUNTS, 3)
+    yours.put(Cell.COUNTS, 1 << 40)
+    assert sum(mine.values(Cell.COUNTS)) == sum(yours.values(Cell.COUNTS)) == 3 + (1 << 40)
+    assert (mine.own(Cell.COUNTS), yours.own(Cell.COUNTS)) == (3, 1 << 40)
+    assert sum(mine.values(Cell.COOLING)) == 0
 
 
 def test_nothing_of_a_dead_worker_remains_but_what_only_grows() -> None:
@@ -59,19 +59,19 @@ def test_the_death_of_a_worker_wakes_the_others() -> None:
 def test_a_free_row_is_another_keys_and_begins_empty() -> None:
     one, two = seats(2)
     mine, yours = one.row("t"), two.row("t")
-    mine.put(Cell.TAKEN, 3)
+    mine.put(Cell.COUNTS, 3)
     yours.free()
     mine.free()
     # So many keys that each row that may hold "t" is wanted by another one, and is used when it is free.
-    assert all(sum(one.row(f"k{number}").values(Cell.TAKEN)) == 0 for number in range(1000))
+    assert all(sum(one.row(f"k{number}").values(Cell.COUNTS)) == 0 for number in range(1000))
 
 
 def test_a_row_in_use_by_another_worker_stays() -> None:
     one, two = seats(2)
     mine, yours = one.row("t"), two.row("t")
-    yours.put(Cell.TAKEN, 1)
+    yours.put(Cell.COUNTS, 1)
     mine.free()
-    assert sum(one.row("t").values(Cell.TAKEN)) == 1
+    assert sum(one.row("t").values(Cell.COUNTS)) == 1
 
 
 def test_a_full_board_says_so_and_makes_room_again() -> None:
@@ -83,7 +83,7 @@ def test_a_full_board_says_so_and_makes_room_again() -> None:
     assert len(rows) > 2000
     for row in rows:
         row.free()
-    assert one.row("another").own(Cell.TAKEN) == 0
+    assert one.row("another").own(Cell.COUNTS) == 0
 
 
 def test_columns_are_given_once_and_given_again_when_their_worker_is_gone() -> None:
@@ -97,21 +97,21 @@ def test_all_columns_up_to_the_last_in_use_are_read() -> None:
     last = board.offer_column(set(range(1, COLUMNS - 1)))
     assert last == COLUMNS - 1
     row = Seat(board, last).row("t")
-    row.put(Cell.TAKEN, 1)
-    assert len(row.values(Cell.TAKEN)) == COLUMNS and sum(row.values(Cell.TAKEN)) == 1
+    row.put(Cell.COUNTS, 1)
+    assert len(row.values(Cell.COUNTS)) == COLUMNS and sum(row.values(Cell.COUNTS)) == 1
 
 
 @pytest.mark.parametrize("value", [None, "", "x,1", "3", "3,0", ",", "-1,1"])
 def test_without_an_arbiter_a_worker_has_a_board_of_its_own(value: str | None) -> None:
     seat = open_seat({} if value is None else {BOARD_VARIABLE: value})
     row = seat.row("t")
-    row.put(Cell.TAKEN, 1)
-    assert sum(row.values(Cell.TAKEN)) == 1
+    row.put(Cell.COUNTS, 1)
+    assert sum(row.values(Cell.COUNTS)) == 1
     seat.close()
 
 
 def test_a_worker_finds_the_arbiters_board() -> None:
     board = Board.create(columns=3)
     column = board.offer_column(set())
-    open_seat({BOARD_VARIABLE: f"{board.fd},{column}"}).row("t").put(Cell.TAKEN, 4)
-    assert sum(Seat(board, board.offer_column({column})).row("t").values(Cell.TAKEN)) == 4
+    open_seat({BOARD_VARIABLE: f"{board.fd},{column}"}).row("t").put(Cell.COUNTS, 4)
+    assert sum(Seat(board, board.offer_column({column})).row("t").values(Cell.COUNTS)) == 4

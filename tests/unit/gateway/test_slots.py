@@ -12,7 +12,7 @@ from core.clock import SystemClock
 from gateway.board import Board, Cell, Seat
 from gateway.errors import ApiError
 from gateway.slots import STUCK_S, Slots
-from gateway.turns import INTERACTIVE, STANDARD, Limits
+from gateway.turns import INTERACTIVE, STANDARD, WAITER, Limits
 
 SOON_S = 2.0
 
@@ -185,7 +185,7 @@ async def test_a_worker_that_does_not_answer_keeps_a_slot_from_nobody_for_long()
     async with workers(3, Limits(slots=1)) as (one, two, three):
         # The second is stopped in the middle of its life: its place in the queue stands, and it takes no slot.
         row = two.seat.row("t")
-        row.put(Cell.WAITING, 1)
+        row.put(Cell.COUNTS, WAITER)
         row.put(Cell.OLDEST_STANDARD, 1)
         asyncio.get_running_loop().remove_reader(two.seat.waker)
         tasks = await queued(one.wait(), three.wait())
