@@ -30,9 +30,10 @@ from gateway.routes.inference import Inference
 from gateway.routes.messages import Messages
 from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
+from gateway.routes.responses import Responses
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
-from gateway.table import INFERENCE_PATHS, TRANSLATED
+from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES
 from gateway.wake import Waker
 
 
@@ -66,8 +67,9 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     app.add_route("/v1/models/{model_id:path}", OneModel(guard))
     for resource in inference:
         app.add_route(resource.path, resource)
-    for path in TRANSLATED:
+    for path in (MESSAGES, COUNT_TOKENS):
         app.add_route(path, Messages(path, guard, choice, dispatcher, waker))
+    app.add_route(RESPONSES, Responses(RESPONSES, guard, choice, dispatcher, waker))
     app.add_route("/gateway/node", Node(guard, daemon))
     app.add_route("/gateway/doctor", Doctor(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))

@@ -1,14 +1,11 @@
-"""The two languages of a request in Anthropic's dialect: the target's own, or chat completions.
-
-Pure. A target that speaks Anthropic's dialect gets the client's bytes, with its own name for the model; every other
-gets a chat completion, and what it answers is translated back. Which one it is may differ from target to target.
-"""
+"""A request in Anthropic's dialect, in both of its languages (`gateway.dialects`). Pure."""
 
 from core.api import RouteTarget
+from gateway.dialects import TwoDialects, is_own_everywhere
 from gateway.edited import StreamEdit
 from gateway.relay import InferencePlan
 from gateway.rewrite import StreamRenamer, rename_model
-from gateway.table import COUNT_TOKENS, TRANSLATED, ModelEntry, speaks
+from gateway.table import COUNT_TOKENS, ModelEntry
 from gateway.translate.failures import EngineError
 from gateway.translate.messages_answer import build_count, build_message
 from gateway.translate.messages_errors import read_message, translate_refusal, write_error_event
@@ -27,46 +24,34 @@ class MessagesPlan(InferencePlan):
     reads_refusals = True
 
 
-class MessagesEdit:
+class MessagesEdit(TwoDialects):
     """One request (`gateway.edited.Edit`)."""
-
-    media_type = "application/json"
 
     def __init__(self, path: str, entry: ModelEntry, asked: str, body: bytes) -> None:
         """Raises: ApiError for what no target of the model could be asked."""
-        self._path = path
-        self._entry = entry
-        self._asked = asked
-        self._body = body
         self._is_count = path == COUNT_TOKENS
-        self._chat = b""
         self._prompt = 0
         self._stop_sequences: list[str] = []
-        if not all(speaks(target, path) for target in entry.model.targets):
+        chat = b""
+        if not is_own_everywhere(entry, path):
             request = read_request(body)
             build = build_count_request if self._is_count else build_chat_request
-            self._chat = build(request, asked)
+            chat = build(request, asked)
             self._prompt = request.estimated_tokens
             self._stop_sequences = request.request.stop_sequences or []
-
-    def request(self, target: RouteTarget) -> tuple[bytes, bytes]:
-        name = self._entry.upstream_name(target)
-        is_theirs = speaks(target, self._path)
-        body = self._body if is_theirs else self._chat
-        path = self._path if is_theirs else TRANSLATED[self._path]
-        return path.encode("ascii"), body if name == self._asked else rename_model(body, name)
+        super().__init__(path, entry, asked, body, chat)
 
     def whole(self, target: RouteTarget, status: int, body: bytes) -> bytes:
         if status >= 400:
             return translate_refusal(status, body)
-        if speaks(target, self._path):
+        if self.is_own(target):
             return rename_model(body, self._asked)
         if self._is_count:
             return build_count(body)
         return build_message(body, self._asked, self._stop_sequences, prompt=self._prompt)
 
     def stream(self, target: RouteTarget) -> StreamEdit:
-        if speaks(target, self._path):
+        if self.is_own(target):
             return StreamRenamer(self._asked)
         return MessageStream(self._asked, self._stop_sequences, prompt=self._prompt)
 

@@ -15,7 +15,8 @@ CHAT = "/v1/chat/completions"
 INFERENCE_PATHS = (CHAT, "/v1/completions", "/v1/embeddings")
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
-TRANSLATED = {MESSAGES: CHAT, COUNT_TOKENS: CHAT}
+RESPONSES = "/v1/responses"
+TRANSLATED = {MESSAGES: CHAT, COUNT_TOKENS: CHAT, RESPONSES: CHAT}
 """Paths that can also be answered by an engine that serves another, in its words."""
 
 

@@ -15,6 +15,9 @@ Written against b10068 and b11434 (`llama-server --help` of both; see tests/engi
 - A client that leaves is noticed at the next token of a stream. For a buffered answer it looks once a second, and
   starts that second anew whenever any other task has a result (b10068): beside one busy stream, or under a poll of
   `/metrics` or `/slots` faster than once a second, it computes to the end. Ask for metrics seldom.
+- Its `/v1/messages` is what the anthropic SDK expects, but for a stop sequence that was met: it says `end_turn` and
+  names the sequence. Its `/v1/responses` is not one of `routes`: b10068 streams items without `output_index` and
+  `content_index`, on which the openai SDK breaks; asked for a chat completion instead, it serves the same.
 - The key is demanded on everything except `/health`; b10068 also leaves `/v1/models` open.
 """
 

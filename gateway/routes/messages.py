@@ -10,11 +10,12 @@ from falcon.asgi import Request, Response
 
 from core.http.plan import Refusal, RelayOutcome
 from core.http.pool import Target
+from gateway.dialects import is_own_everywhere
 from gateway.edited import EditedAnswer
 from gateway.messages import MessagesEdit, MessagesPlan
 from gateway.relay import InferencePlan
 from gateway.routes.inference import Inference, find_client
-from gateway.table import ModelEntry, speaks
+from gateway.table import ModelEntry
 from gateway.translate.messages_errors import translate_refusal
 
 _KEPT = frozenset({b"retry-after"})
@@ -30,8 +31,8 @@ class Messages(Inference):
         self, plan: InferencePlan, entry: ModelEntry, asked: str, body: bytes, req: Request, resp: Response
     ) -> RelayOutcome | None:
         client = find_client(req.scope)
-        is_theirs = all(speaks(target, self.path) for target in entry.model.targets)
-        if client is None or not is_theirs or entry.is_renamed or asked != entry.model.id:
+        is_own = is_own_everywhere(entry, self.path)
+        if client is None or not is_own or entry.is_renamed or asked != entry.model.id:
             await EditedAnswer(plan, MessagesEdit(self.path, entry, asked, body)).respond(req, resp)
             return None
         outcome = await client.relay(plan, path=self.raw_path)
