@@ -120,7 +120,7 @@ def curl_line(url: str, model: str, *, with_key: bool) -> str:
     """A command that a person can paste to get an answer."""
     key = ' -H "Authorization: Bearer $LLMGW_KEY"' if with_key else ""
     escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-    body = f'{{"model": "{escaped}", "messages": [{{"role": "user", "content": "What is the capital of France?"}}]}}'
+    body = f'{{"model": "{escaped}", "messages": [{{"role": "user", "content": "Name the capital of France."}}]}}'
     return f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
 
 
