@@ -184,7 +184,7 @@ async def test_the_starter_model_knows_the_capital_of_france(
     spec = replace(spec, args=tuple(preset.args))
     question = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
     async with running(spec, tmp_path, llamacpp) as engine:
-        body = {"model": preset.id, "messages": question, "max_tokens": 40, "stream": stream}
+        body = {"model": preset.id, "messages": question, "max_tokens": 40, "temperature": 0, "stream": stream}
         reply = await engine.ask(CHAT, body)
         memory = next(
             line for line in Path(f"/proc/{engine.process.pid}/status").read_text().splitlines() if "VmHWM" in line
