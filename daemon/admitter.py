@@ -174,7 +174,11 @@ class Admitter:
         runtime = preparer.config.runtimes.get(runtime_id)
         if runtime is None or not cards:
             return {}
-        total = int(runtime.gpu_memory_gb * 1024) if runtime.gpu_memory_gb else self.need_mib(runtime_id, preparer) or 0
+        if runtime.gpu_memory_gb is not None:
+            total = int(runtime.gpu_memory_gb * 1024)
+        else:
+            measured = self.estimates.measured_gpu_mib(runtime_id, spec_hash(preparer.config, runtime_id))
+            total = measured or self.need_mib(runtime_id, preparer) or 0
         return {card.uuid: -(-total // len(cards)) for card in cards if not card.unified}
 
     def _no_device(self, runtime_id: str, wanted: Devices) -> Plan:

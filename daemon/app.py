@@ -288,5 +288,6 @@ def _build_monitor(node: Node, http: HttpClient) -> Monitor:
             clock=node.admitter.clock,
             log=logging.get_logger("daemon.monitor"),
             restart=node.restart_stuck,
+            read_cards=lambda: node.admitter.read_cards(),
         )
     )

@@ -22,6 +22,8 @@ class Measured(msgspec.Struct, frozen=True):
 
     spec_hash: str
     host_mib: int
+    gpu_mib: int = 0
+    """On all its cards together; 0: it has none, or the driver did not say."""
 
 
 def estimate_mib(
@@ -52,12 +54,22 @@ class Estimates:
         known = self._measured.get(runtime_id)
         return known.host_mib if known is not None and known.spec_hash == spec_hash else None
 
-    def learn(self, runtime_id: str, spec_hash: str, host_mib: int) -> bool:
+    def measured_gpu_mib(self, runtime_id: str, spec_hash: str) -> int | None:
+        """The most that this spec held of its cards, with the margin; None: never measured."""
+        known = self._measured.get(runtime_id)
+        if known is None or known.spec_hash != spec_hash or not known.gpu_mib:
+            return None
+        return int(known.gpu_mib * _MARGIN)
+
+    def learn(self, runtime_id: str, spec_hash: str, host_mib: int, gpu_mib: int = 0) -> bool:
         """Remember a larger measure; whether there was something new. A full disk only loses the memory of it."""
-        known = self.measured_mib(runtime_id, spec_hash)
-        if known is not None and host_mib <= known:
+        known = self._measured.get(runtime_id)
+        if known is None or known.spec_hash != spec_hash:
+            known = Measured(spec_hash, 0)
+        larger = Measured(spec_hash, max(host_mib, known.host_mib), max(gpu_mib, known.gpu_mib))
+        if larger == known:
             return False
-        self._measured[runtime_id] = Measured(spec_hash, host_mib)
+        self._measured[runtime_id] = larger
         try:
             ensure_directory(self._path.parent)
             write_atomic(self._path, msgspec.json.encode(self._measured), mode=0o600)

@@ -62,6 +62,11 @@ def holders(devices: Collection[str], cards: Iterable[Card], pids: Collection[in
     ]
 
 
+def held_mib(cards: Iterable[Card], pids: Collection[int]) -> int:
+    """What these processes hold of all cards together, as far as the driver says."""
+    return sum(_held_mib(card, pids) or 0 for card in cards)
+
+
 def describe_holders(found: Iterable[tuple[Card, CardProcess]]) -> str:
     """`pid 4711 (VLLM::EngineCore) holds 70000 MiB of GPU-…`"""
     return ", ".join(

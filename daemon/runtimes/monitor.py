@@ -6,13 +6,14 @@ never more often than every `LOOK_EVERY_S`: llama.cpp does not notice that a cli
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.clock import Clock
 from core.config.schema import Config, Runtime
 from core.config.schema import Watchdog as WatchdogConfig
 from core.errors import LlmgwError
+from core.hardware import Card
 from core.http.client import HttpClient
 from core.log import EventLogger
 from core.runtime import RuntimeState
@@ -21,6 +22,7 @@ from daemon.runtimes.authority import Action, Caller, Who, may
 from daemon.runtimes.controller import RuntimeController
 from daemon.runtimes.estimates import Estimates
 from daemon.runtimes.gauge import Look, look_at
+from daemon.runtimes.gpu_memory import held_mib
 from daemon.runtimes.processes import read_resident_mib
 from daemon.runtimes.watchdog import Limits, Sample, Verdict, Watched, judge, owes
 from units.backend import UnitBackend
@@ -51,6 +53,7 @@ class Surveyed:
     log: EventLogger
     restart: Callable[[str, str], None]
     """Runtime and reason."""
+    read_cards: Callable[[], Sequence[Card]] = tuple
 
 
 @dataclass(slots=True)
@@ -189,7 +192,8 @@ class Monitor:
         controller.note_pids(pids)
         # In steps, or an engine that grows byte by byte would have its estimate written down all the time.
         stepped_mib = -(-size_mib // _MEASURE_STEP_MIB) * _MEASURE_STEP_MIB
-        self._node.estimates.learn(controller.runtime_id, record.spec_hash, stepped_mib)
+        gpu_mib = held_mib(self._node.read_cards(), pids)
+        self._node.estimates.learn(controller.runtime_id, record.spec_hash, stepped_mib, gpu_mib)
 
     def _spawn(self, job: Coroutine[None, None, None]) -> None:
         if self._group is None:
