@@ -13,7 +13,7 @@ from cli.runtimes import explained, failure
 from core.api import RuntimeStatus
 from core.client import DaemonClient
 from core.config.load import Loaded, load_config, read_environment_file
-from core.config.write import edit_config
+from core.config.write import Document, edit_config
 from core.errors import ConflictError
 from core.paths import Layout
 from core.runtime import RuntimeState
@@ -66,10 +66,16 @@ async def write_addition(place: Place, request: Request) -> Addition:
 
 
 def _write_once(place: Place, request: Request) -> Addition:
-    addition = plan_addition(request, place.load().config)
-    if addition.changes:
-        edit_config(place.layout.config, place.variables, lambda document: apply_addition(document, addition))
-    return addition
+    planned: list[Addition] = []
+
+    def change(document: Document) -> None:
+        # Planned under the writer's lock: what another command added a moment ago is there already.
+        planned.append(plan_addition(request, place.load().config))
+        if planned[-1].changes:
+            apply_addition(document, planned[-1])
+
+    edit_config(place.layout.config, place.variables, change)
+    return planned[-1]
 
 
 async def add_model(daemon: DaemonClient, place: Place, request: Request) -> tuple[Addition, RuntimeStatus]:

@@ -42,6 +42,7 @@ class Child:
         """Set once everything has served: from then on it is restarted for ever, never given up."""
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
+        self._spawning = asyncio.Lock()
         self._backoff = Backoff(0.2, 10.0)
         self._log_start = 0
 
@@ -54,11 +55,14 @@ class Child:
         quick_ends = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            self._process = await self._spawn()
-            code = await self._process.wait()
+            async with self._spawning:
+                if self._stopping.is_set():
+                    return
+                process = self._process = await self._spawn()
+            code = await process.wait()
             if self._stopping.is_set():
                 return
-            _kill_session(self._process)
+            _kill_session(process)
             settled = time.monotonic() - began >= _SETTLED_S
             quick_ends = 0 if settled else quick_ends + 1
             if settled:
@@ -76,7 +80,8 @@ class Child:
         `send=False` when it was asked to end in another way already.
         """
         self._stopping.set()
-        process = self._process
+        async with self._spawning:  # a process that is just being made would be missed, and left
+            process = self._process
         if process is None:
             return
         if send:

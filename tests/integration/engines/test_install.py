@@ -226,7 +226,8 @@ async def test_an_index_that_cannot_be_reached_is_one_clear_error(tmp_path: Path
 
 async def test_a_mirror_that_does_not_exist_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        await install_build("fake", engines_dir=tmp_path, mirror="/nonexistent", recipe=make_recipe("0" * 64))
+        mirror = str(tmp_path / "nowhere")
+        await install_build("fake", engines_dir=tmp_path, mirror=mirror, recipe=make_recipe("0" * 64))
 
     assert caught.value.code == "mirror_missing"
 
