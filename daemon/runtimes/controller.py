@@ -467,7 +467,11 @@ class RuntimeController:
 
 
 def _has_ended(status: UnitStatus, restarts_allowed: bool) -> bool:
-    return status.active_state in _DOWN or (status.sub_state == "auto-restart" and not restarts_allowed)
+    """For good, or in a way that another start would only repeat. One killed from outside may load again."""
+    if status.active_state in _DOWN:
+        return True
+    was_killed = status.result == "signal" and status.exec_main_status == signal.SIGKILL
+    return status.sub_state == "auto-restart" and not restarts_allowed and not was_killed
 
 
 def _end_of(status: UnitStatus) -> str:
