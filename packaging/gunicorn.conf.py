@@ -14,7 +14,11 @@ from core.errors import ConflictError
 from core.http.worker import NOTIFY_VARIABLE
 from gateway.board import BOARD_VARIABLE, Board
 
-_socket_activated = os.environ.get("LISTEN_PID") == str(os.getpid())
+# gunicorn takes LISTEN_PID out of the environment, and a reload reads this file again: without a mark of our own the
+# new workers would not know of systemd's socket, and listen somewhere else.
+if os.environ.get("LISTEN_PID") == str(os.getpid()):
+    os.environ["LLMGW_ACTIVATED_PID"] = str(os.getpid())
+_socket_activated = os.environ.get("LLMGW_ACTIVATED_PID") == str(os.getpid())
 
 
 def _default_workers() -> int:

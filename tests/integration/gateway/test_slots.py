@@ -184,6 +184,30 @@ async def test_limits_are_raised_and_lowered_live(tmp_path: Path) -> None:
         clients.leave()
 
 
+async def test_a_reload_keeps_the_count_of_what_old_workers_still_serve(tmp_path: Path) -> None:
+    layout = prepare_layout(tmp_path)
+    async with (
+        FakeUpstream(Behaviour(pieces=2, pause_s=100)) as engine,
+        FakeDaemon(layout.daemon_socket, one_model(engine)) as daemon,
+        workers(tmp_path, 2) as running,
+    ):
+        await daemon.wait_reports(lambda reports: len(reports) == 2)
+        clients = Clients(running.address)
+        reader = await clients.ask(chat(stream=True))
+        await reader.readuntil(b"data: ")
+        old = set(daemon.reports)
+        running.process.send_signal(signal.SIGHUP)
+        await daemon.wait_reports(lambda reports: len({report.source for report in reports} - old) == 2)
+        await clients.ask()
+        await daemon.wait_reports(lambda reports: total(reports) == (1, 1))
+        assert engine.open == 1
+        engine.release()
+        assert b"[DONE]" in await reader.read()
+        async with asyncio.timeout(SOON_S):
+            await engine.wait_for(lambda: len(engine.seen) == 2)
+        clients.leave()
+
+
 # One is enough
 
 
