@@ -29,11 +29,12 @@ from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.routes import RuntimeView, build_route_table
 from daemon.runtimes.authority import Action as Act
 from daemon.runtimes.authority import Caller, Who, may, require
-from daemon.runtimes.controller import RuntimeController, Surround, is_settled
+from daemon.runtimes.controller import RuntimeController, is_settled
 from daemon.runtimes.memory_guard import MemoryGuard
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.residency import Stay, idle_runtimes
 from daemon.runtimes.spec import served_models
+from daemon.runtimes.surround import Surround
 from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend

@@ -8,70 +8,24 @@ should run; `daemon/reconcile.py` does. All changes of state go through `_move`.
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from core.clock import Clock
-from core.errors import BugError, DependencyError, LlmgwError, TimedOutError
-from core.http.client import HttpClient
-from core.log import EventLogger
+from core.errors import BugError, LlmgwError
 from core.runtime import RuntimeState, check_transition
-from daemon.runtimes.compute_proof import ComputesElsewhere, prove_compute
+from daemon.runtimes.compute_proof import ComputesElsewhere
 from daemon.runtimes.crash_loop import Crashes
-from daemon.runtimes.gpu_memory import Proof
 from daemon.runtimes.health import Answer, Probe
-from daemon.runtimes.memory_guard import MemoryGuard, MemorySafetyAbort
+from daemon.runtimes.loading import EngineExited, Load, UnitSight, end_of
+from daemon.runtimes.memory_guard import MemorySafetyAbort
 from daemon.runtimes.prepare import Prepared
-from daemon.runtimes.release import CardReader, NotReleased, wait_cards_free, wait_unit_empty
-from daemon.runtimes.warmup import WarmupCall, WarmupFailed, warm_up
-from units.backend import ActiveState, UnitBackend, UnitStatus
+from daemon.runtimes.release import NotReleased, wait_cards_free, wait_unit_empty
+from daemon.runtimes.surround import Surround
+from units.backend import ActiveState, UnitStatus
 from units.model import UnitRecord
 
-_PROBE_FIRST_S = 0.02
-_PROBE_MAX_S = 1.0
 _LOG_LINES = 20
 _LASTING = frozenset({MemorySafetyAbort.code, ComputesElsewhere.code})
-_DOWN = frozenset({ActiveState.FAILED, ActiveState.INACTIVE})
-
-
-class EngineExited(DependencyError):
-    """The engine ended while it was loading."""
-
-    code = "engine_exited"
-
-
-class EngineFailed(DependencyError):
-    """The engine answers, and says that it is broken."""
-
-    code = "engine_unhealthy"
-
-
-class StartTimedOut(TimedOutError):
-    """The engine did not serve within its deadline."""
-
-    code = "runtime_start_timed_out"
-
-
-@dataclass(frozen=True, slots=True)
-class Surround:
-    """What every controller of a node shares."""
-
-    backend: UnitBackend
-    http: HttpClient
-    log: EventLogger
-    spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
-    """Starts a job in the node's task group, its owner."""
-    changed: Callable[[], None]
-    """Called after every change that others may want to see."""
-    stopped_outside: Callable[[str], None]
-    """Somebody stopped the unit with the service manager's own tools."""
-    wait_silent: Callable[[str], Coroutine[None, None, None]]
-    """Returns when no gateway sends the runtime anything any more and nothing is under way."""
-    clock: Clock
-    guard: MemoryGuard
-    read_cards: CardReader
-    warmup: Callable[[str], WarmupCall | None]
-    """What a runtime is asked before clients are let in; None: nothing."""
 
 
 class RuntimeController:
@@ -88,7 +42,6 @@ class RuntimeController:
         self.record: UnitRecord | None = None
         """Of the unit file on disk; None: there is none."""
         self.probe: Probe | None = None
-        self.status: UnitStatus | None = None
         self.error: LlmgwError | None = None
         self.last_log: list[str] = []
         self.attempted_hash = ""
@@ -108,14 +61,18 @@ class RuntimeController:
         self._log = shared.log.bind(runtime=runtime_id)
         self._job: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._nudge = asyncio.Event()
-        """Set by every unit event, so that a wait for health looks again at once."""
+        self._unit = UnitSight()
 
     # What others ask
 
     @property
     def port(self) -> int:
         return self.record.ports[0] if self.record and self.record.ports else 0
+
+    @property
+    def status(self) -> UnitStatus | None:
+        """What the service manager said of its unit last; None: nothing in this life."""
+        return self._unit.status
 
     async def wait_until(self, done: Callable[["RuntimeController"], bool]) -> None:
         """Return once `done(self)` holds; it is asked again after every change."""
@@ -129,7 +86,7 @@ class RuntimeController:
     def begin_start(self, prepared: Prepared) -> None:
         """The unit file is written; start it and wait until it serves."""
         self.record, self.probe, self.deadline_s = prepared.record, prepared.probe, prepared.deadline_s
-        self.status, self.error, self.last_log = None, None, []
+        self._unit.status, self.error, self.last_log = None, None, []
         self.attempted_hash, self.restart_requested, self.restart_reason = prepared.record.spec_hash, False, ""
         self._move(RuntimeState.STARTING, "loading")
         self._run(self._start())
@@ -204,10 +161,10 @@ class RuntimeController:
 
     async def adopt(self, record: UnitRecord, probe: Probe | None, status: UnitStatus, *, deadline_s: float) -> None:
         """Take over a unit that was there before this daemon: the first state is what is seen, not a change."""
-        self.record, self.probe, self.status, self.attempted_hash = record, probe, status, record.spec_hash
+        self.record, self.probe, self._unit.status, self.attempted_hash = record, probe, status, record.spec_hash
         self.deadline_s = deadline_s
         if status.active_state is ActiveState.FAILED:
-            self.state, self.reason = RuntimeState.FAILED, _end_of(status)
+            self.state, self.reason = RuntimeState.FAILED, end_of(status)
             self.last_log = await self._read_log()
         elif status.active_state is ActiveState.INACTIVE:
             self.state, self.reason = RuntimeState.STOPPED, "stopped by an operator" if record.hold else ""
@@ -225,8 +182,8 @@ class RuntimeController:
 
     def on_unit(self, status: UnitStatus) -> None:
         """The service manager reported a change."""
-        before, self.status = self.status, status
-        self._nudge.set()
+        before = self._unit.status
+        self._unit.see(status)
         if self.state is RuntimeState.RUNNING and (
             status.active_state is not ActiveState.ACTIVE
             or (before is not None and before.invocation_id != status.invocation_id)
@@ -301,97 +258,31 @@ class RuntimeController:
         self._fail(error)
 
     async def _load(self, *, restarts_allowed: bool) -> None:
-        """From the unit's start to an engine that is ready for clients, all within the start's deadline."""
-        try:
-            async with self._shared.guard.watching(self.runtime_id), asyncio.timeout(self.deadline_s):
-                await self._wait_serving(restarts_allowed)
-                while not await self._is_warm(restarts_allowed):
-                    await self._wait_serving(restarts_allowed)
-                await self._prove_compute()
-        except TimeoutError:
-            raise StartTimedOut(
-                f"runtime {self.runtime_id} did not serve within {self.deadline_s:g} s",
-                hint=f"runtimes.{self.runtime_id}.startupTimeoutMs, or llmgw logs {self.runtime_id}",
-            ) from None
-
-    async def _wait_serving(self, restarts_allowed: bool) -> None:
-        pause_s = _PROBE_FIRST_S
-        while True:
-            await self._check_alive(restarts_allowed)
-            if await self._serves():
-                return
-            if not await self._nudged(pause_s):
-                pause_s = min(_PROBE_MAX_S, pause_s * 1.5)
-
-    async def _nudged(self, within_s: float) -> bool:
-        """Whether the unit changed within that time."""
-        self._nudge.clear()
-        try:
-            async with asyncio.timeout(within_s):
-                await self._nudge.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _is_warm(self, restarts_allowed: bool) -> bool:
-        """Ask the first request. False: the engine crashed over it, and the service manager starts it again."""
-        call = self._shared.warmup(self.runtime_id)
-        if call is None or self.probe is None:
-            return True
-        self._move(RuntimeState.WARMING, "answers its first request")
-        self._nudge.clear()
-        try:
-            await warm_up(call, self.probe, self._shared.http, self.deadline_s)
-        except WarmupFailed:
-            # An engine that died over it tells more by its end, which the manager reports a moment later.
-            crashed = self._nudge.is_set() or await self._nudged(_PROBE_MAX_S)
-            await self._check_alive(restarts_allowed)
-            if not (crashed and restarts_allowed):
-                raise
-            self._move(RuntimeState.STARTING, "the engine ended at its first request; it is started again")
-            return False
-        return True
-
-    async def _prove_compute(self) -> None:
-        if self.record is None:
-            return
-        found = await prove_compute(self.record, self.unit_name, self._shared.backend, self._shared.read_cards)
-        if found.proof is Proof.PROVED:
-            self.computes_on = found.text
-        elif self.record.devices:
-            self._log.info("compute_unproved", because=found.text)
-
-    async def _serves(self) -> bool:
-        if self.probe is None:
-            return True
-        answer = await self.probe.ask(self._shared.http)
-        if answer is Answer.FAILED:
-            raise EngineFailed(f"the engine of {self.runtime_id} answers that it is broken")
-        return answer is Answer.READY
-
-    async def _check_alive(self, restarts_allowed: bool) -> None:
-        """Raise when the unit's process has ended (for good, where restarts are allowed).
-
-        An event may tell of the life before this one, so an end is believed only when the manager repeats it.
-        """
-        if self.status is None or not _has_ended(self.status, restarts_allowed):
-            return
-        self.status = await self._shared.backend.read_status(self.unit_name)
-        if _has_ended(self.status, restarts_allowed):
-            raise EngineExited(
-                f"the engine of {self.runtime_id} {_end_of(self.status)}", hint=f"llmgw logs {self.runtime_id}"
-            )
+        """From the unit's start to an engine that is ready for clients."""
+        load = Load(
+            runtime_id=self.runtime_id,
+            unit_name=self.unit_name,
+            unit=self._unit,
+            record=self.record,
+            probe=self.probe,
+            deadline_s=self.deadline_s,
+            restarts_allowed=restarts_allowed,
+            shared=self._shared,
+            log=self._log,
+            move=self._move,
+        )
+        self.computes_on = await load.wait() or self.computes_on
 
     async def _examine(self) -> None:
         """A running unit changed by itself: look what became of it."""
-        status = self.status = await self._shared.backend.read_status(self.unit_name)
+        status = self._unit.status = await self._shared.backend.read_status(self.unit_name)
         if status.active_state is ActiveState.FAILED:
-            await self._give_up(EngineExited(f"the engine of {self.runtime_id} {_end_of(status)}"))
+            await self._give_up(EngineExited(f"the engine of {self.runtime_id} {end_of(status)}"))
         elif status.active_state is ActiveState.INACTIVE:
             self._move(RuntimeState.STOPPED, "its unit was stopped outside llmgw")
             self._shared.stopped_outside(self.runtime_id)
         else:
-            await self._come_back(f"the engine {_end_of(status)}")
+            await self._come_back(f"the engine {end_of(status)}")
 
     async def _come_back(self, what: str) -> None:
         """The engine crashed. The first time the service manager alone brings it back; then we slow it down."""
@@ -406,7 +297,7 @@ class RuntimeController:
         if pause_s:
             await self._shared.backend.stop(self.unit_name)
             await asyncio.sleep(pause_s)
-            self.status = None
+            self._unit.status = None
             await self._begin_life()
         await self._recover()
 
@@ -464,25 +355,6 @@ class RuntimeController:
             return await self._shared.backend.read_log(self.unit_name, _LOG_LINES)
         except LlmgwError:
             return []  # the failure itself is told; its log is an extra
-
-
-def _has_ended(status: UnitStatus, restarts_allowed: bool) -> bool:
-    """For good, or in a way that another start would only repeat. One killed from outside may load again."""
-    if status.active_state in _DOWN:
-        return True
-    was_killed = status.result == "signal" and status.exec_main_status == signal.SIGKILL
-    return status.sub_state == "auto-restart" and not restarts_allowed and not was_killed
-
-
-def _end_of(status: UnitStatus) -> str:
-    """How a unit's process ended, in an operator's words."""
-    if status.result == "exit-code":
-        return f"exited with status {status.exec_main_status}"
-    if status.result == "signal":
-        return f"was ended by signal {status.exec_main_status}"
-    if status.result == "success":
-        return "exited"
-    return f"ended: {status.result}"
 
 
 def _now() -> str:
