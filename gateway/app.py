@@ -18,6 +18,7 @@ from gateway.activity import Reporter
 from gateway.board import open_seat
 from gateway.boundary import add_handlers
 from gateway.choice import Choice
+from gateway.ending import Endings
 from gateway.fastlane import FalconApp, FastLane
 from gateway.guard import Guard
 from gateway.lifecycle import Lifecycle
@@ -51,7 +52,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     reporter = Reporter(daemon, state, loads, clock)
     waker = Waker(daemon)
     requests = RequestLog(log)
-    dispatcher = Dispatcher(state, loads, requests)
+    dispatcher = Dispatcher(state, loads, Endings(requests))
 
     app: FalconApp = App(middleware=[Lifecycle(state, loads, reporter, daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.

@@ -12,9 +12,9 @@ from core.api import RouteTarget
 from core.http.plan import Attempt, Progress, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.verdict import Ended
+from gateway.ending import Endings, RequestRecord
 from gateway.errors import ApiError, stream_error_event
 from gateway.loads import Loads
-from gateway.request_log import RequestLog, RequestRecord
 from gateway.state import RouteState, Upstream
 
 MAX_ATTEMPTS = 4
@@ -34,7 +34,7 @@ class Dispatcher:
 
     state: RouteState
     loads: Loads
-    log: RequestLog
+    endings: Endings
 
 
 class InferencePlan(RelayPlan):
@@ -133,12 +133,14 @@ class InferencePlan(RelayPlan):
         self.progress = None
         record = self.record
         record.ended = outcome.ended
+        if outcome.target is not None:
+            record.target = outcome.target.name
         record.attempts = len(outcome.attempts)
         record.size_bytes = outcome.size_bytes
         record.first_byte_s = outcome.first_byte_s or 0.0
         if outcome.status is not None or outcome.ended is Ended.CLIENT_GONE:
             record.status = outcome.status or 0
-            self._dispatcher.log.write(record)
+            self._dispatcher.endings.tell(record)
 
     def _release(self, target: Target) -> None:
         for upstream in self._held:

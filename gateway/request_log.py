@@ -9,35 +9,13 @@ import json
 import os
 import re
 from functools import lru_cache
-from time import monotonic
-
-import msgspec
 
 from core.log import EventLogger, Level
+from gateway.ending import RequestRecord
 
 FLUSH_S = 0.1
 _FLUSH_LINES = 256
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-
-
-class RequestRecord(msgspec.Struct):
-    """What is known of a request, filled in as it goes. A struct, because it costs a quarter of a dataclass to make."""
-
-    request_id: str
-    path: str
-    started_s: float
-    model: str = ""
-    stream: bool = False
-    key: str = ""
-    target: str = ""
-    attempts: int = 0
-    status: int = 0
-    size_bytes: int = 0
-    first_byte_s: float = 0.0
-    queued_s: float = 0.0
-    """Waited for a slot."""
-    ended: str = "complete"
-    code: str = ""
 
 
 class RequestIds:
@@ -62,14 +40,14 @@ class RequestLog:
         self._log = log
         self._lines: list[str] = []
 
-    def write(self, record: RequestRecord) -> None:
-        """Add the request's line, at info; a client that is gone before its answer has status 0."""
+    def request_ended(self, record: RequestRecord) -> None:
+        """Add the request's line, at info (`gateway.ending.Listener`)."""
         if not self._log.enabled(Level.INFO):
             return
         lines = self._lines
         if not lines:
             asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
-        lines.append(format_record(record, monotonic()))
+        lines.append(format_record(record))
         if len(lines) >= _FLUSH_LINES:
             self.flush()
 
@@ -80,13 +58,13 @@ class RequestLog:
             self._log.info_lines(lines)
 
 
-def format_record(record: RequestRecord, now_s: float) -> str:
+def format_record(record: RequestRecord) -> str:
     """The line. Pure."""
     r = record
     known = _describe(r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code)
     return (
         f"request id={r.request_id}{known} size_bytes={r.size_bytes} queued_s={r.queued_s:.3f}"
-        f" first_byte_s={r.first_byte_s:.4f} took_s={now_s - r.started_s:.4f}"
+        f" first_byte_s={r.first_byte_s:.4f} took_s={r.ended_s - r.started_s:.4f}"
     )
 
 

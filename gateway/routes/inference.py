@@ -16,13 +16,14 @@ from core.http.stream import ClientStream
 from gateway.boundary import write_error
 from gateway.choice import Choice
 from gateway.decode import check_content, read_asked
+from gateway.ending import RequestRecord
 from gateway.errors import ApiError, cut, unknown_model
 from gateway.guard import Guard, peer_of
 from gateway.incoming import read_class, read_headers
 from gateway.readiness import explain_unready
 from gateway.relay import Dispatcher, InferencePlan, explain_failure
 from gateway.renamed import RenamedAnswer
-from gateway.request_log import RequestIds, RequestRecord
+from gateway.request_log import RequestIds
 from gateway.state import Routes
 from gateway.table import ModelEntry
 from gateway.wake import Waker
@@ -85,7 +86,7 @@ class Inference:
         except asyncio.CancelledError:
             # The client left while its model was being loaded: nobody is asked any more, but the line is owed.
             record.ended = "client_gone"
-            self._dispatcher.log.write(record)
+            self._dispatcher.endings.tell(record)
             raise
 
     def plan_relay(self, client: ClientStream) -> InferencePlan | None:
@@ -161,7 +162,7 @@ class Inference:
         while True:
             # Anew each time: while it waited, the key may have gone, and so may the model.
             routes, _ = self._guard.admit_work(fields, peer)
-            entry = self._find(routes, asked)
+            entry = self._find(routes, asked, record)
             if not entry.ready[self.path]:
                 await self._wait_ready(entry, asked)
                 continue
@@ -175,19 +176,21 @@ class Inference:
     def _read(self, routes: Routes, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
         """Which model is asked for, and whether it exists. Raises: ApiError."""
         asked = self._read_asked(body, record)
-        return self._find(routes, asked), asked
+        return self._find(routes, asked, record), asked
 
     def _read_asked(self, body: bytes, record: RequestRecord) -> str:
         asked = read_asked(body)
         model = asked.model or ""
         record.model = cut(model)
         record.stream = asked.stream is True
+        record.request_bytes = len(body)
         return model
 
-    def _find(self, routes: Routes, model: str) -> ModelEntry:
+    def _find(self, routes: Routes, model: str, record: RequestRecord) -> ModelEntry:
         entry = routes.lookup.models.get(model)
         if entry is None:
             raise unknown_model(model)
+        record.served = entry.model.id
         return entry
 
     async def _wait_ready(self, entry: ModelEntry, model: str) -> None:
@@ -221,7 +224,7 @@ class Inference:
             record.ended = "refused"
         write_error(resp, error, self.path)
         resp.set_header("x-request-id", record.request_id)
-        self._dispatcher.log.write(record)
+        self._dispatcher.endings.tell(record)
 
 
 def find_client(scope: Scope) -> ClientStream | None:

@@ -54,4 +54,4 @@ class Messages(Inference):
             name, _, value = line.partition(b": ")
             resp.set_header(name.decode("latin-1"), value.decode("latin-1"))
         resp.data = translate_refusal(refusal.status, refusal.body)
-        self._dispatcher.log.write(record)
+        self._dispatcher.endings.tell(record)

@@ -5,8 +5,9 @@ import shlex
 
 import pytest
 
+from gateway.ending import RequestRecord
 from gateway.errors import ApiError, stream_error_event, unknown_model
-from gateway.request_log import RequestIds, RequestRecord, format_record
+from gateway.request_log import RequestIds, format_record
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_ids_that_we_make_are_never_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["plain/model-1", "a b", "line\nbreak status=200", 'q"', "\x1b[31m", "é"])
 def test_no_model_name_can_forge_a_second_line_or_a_field(name: str) -> None:
-    line = format_record(RequestRecord("id", "/v1/x", 1.0, model=name, key=name, target=name, status=404), 1.5)
+    line = format_record(RequestRecord("id", "/v1/x", 1.0, model=name, key=name, target=name, status=404, ended_s=1.5))
     assert line.isprintable()
     assert line.count(" status=404 ") == 1
     assert len(shlex.split(line)) == 14

@@ -15,9 +15,10 @@ from core.http.pool import Target, UpstreamPool
 from core.http.verdict import Ended
 from core.log import get_logger
 from gateway.board import open_seat
+from gateway.ending import Endings, RequestRecord
 from gateway.loads import COOLDOWN_S, Loads
 from gateway.relay import MAX_ATTEMPTS, Dispatcher, InferencePlan, explain_failure
-from gateway.request_log import RequestLog, RequestRecord
+from gateway.request_log import RequestLog
 from gateway.slots import Slots
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
@@ -39,7 +40,7 @@ class Bench:
         self.candidates = tuple(target(f"t{number}") for number in range(count))
         self.publish(*self.candidates)
         self.record = RequestRecord("id", "/v1/x", 0.0)
-        dispatcher = Dispatcher(self.state, self.loads, RequestLog(log))
+        dispatcher = Dispatcher(self.state, self.loads, Endings(RequestLog(log)))
         routes = self.state.routes
         assert routes is not None and self.slots("t0").try_take(STANDARD)
         self.plan = InferencePlan(dispatcher, routes.upstreams, self.candidates, self.record, STANDARD)

@@ -1,0 +1,78 @@
+"""The end of a request: all that is known of it by then, and who hears of it.
+
+One record per inference request, filled in as it goes, and told once: when the engine's side has really ended, or
+when the request was refused. The log, the metering and whatever else counts requests listen here, and nowhere else. A
+listener must not raise, block or change the record, and what it does is part of what every request costs.
+"""
+
+from time import monotonic
+from typing import Protocol
+
+import msgspec
+
+
+class RequestRecord(msgspec.Struct):
+    """What is known of a request. A struct, because it costs a quarter of a dataclass to make."""
+
+    request_id: str
+    path: str
+    started_s: float
+    """Monotonic, as `ended_s`."""
+    model: str = ""
+    """As the client wrote it, cut to a sane length: any text at all."""
+    served: str = ""
+    """The id of the model that it means; empty while it is not known to be one of ours."""
+    stream: bool = False
+    key: str = ""
+    """The key's name, never the key; empty: open access."""
+    target: str = ""
+    """Whose answer the client got, or who was asked last; empty: nobody was."""
+    attempts: int = 0
+    status: int = 0
+    """What the client was told; 0: it left before that."""
+    request_bytes: int = 0
+    """Of the request's body."""
+    size_bytes: int = 0
+    """Of the answer's body."""
+    first_byte_s: float = 0.0
+    """From the request to the head of its answer, without the time in the queue."""
+    queued_s: float = 0.0
+    """Waited for a slot."""
+    ended: str = "complete"
+    """A `core.http.verdict.Ended`, or `refused`."""
+    ended_s: float = 0.0
+    code: str = ""
+    """Of the error that the gateway answered."""
+    prompt_tokens: int = 0
+    """All that the engine read, cached ones included."""
+    cached_tokens: int = 0
+    """Of those, what the engine says that it had in its cache."""
+    completion_tokens: int = 0
+    is_estimated: bool = False
+    """The engine did not say how many tokens these were, or not all of it."""
+
+    @property
+    def is_cut_short(self) -> bool:
+        """An engine worked on it, and it came to no end: the client left, or the engine broke."""
+        return bool(self.target) and self.ended not in ("complete", "refused")
+
+
+class Listener(Protocol):
+    """Who hears of the end of every request."""
+
+    def request_ended(self, record: RequestRecord) -> None: ...
+
+
+class Endings:
+    """Tells the listeners, in their order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def tell(self, record: RequestRecord) -> None:
+        """The request is over. What is told a second time is not heard: one that leaves may end twice."""
+        if record.ended_s:
+            return
+        record.ended_s = monotonic()
+        for listener in self._listeners:
+            listener.request_ended(record)
