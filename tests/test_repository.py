@@ -4,6 +4,7 @@ Each rule says why it exists; the table of arrows is the one of `docs/architectu
 """
 
 import ast
+import itertools
 import re
 import statistics
 import subprocess
@@ -12,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.error_codes import find_codes
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("core", "units", "engines", "firewall", "daemon", "gateway", "control", "cli")
@@ -229,3 +232,15 @@ def test_only_the_cli_prints() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not wrong
+
+
+def test_every_stable_code_is_in_the_manual_and_the_manual_names_no_other() -> None:
+    """A program reads the code, a person looks it up: `llmgw-errors`(7) holds each, and none that nothing says."""
+    codes = find_codes({path.relative_to(ROOT): parsed(path) for path in python_files(*PACKAGES)})
+    del codes["error"]  # of the base of all errors, which nobody raises
+    lines = (ROOT / "docs/man/llmgw-errors.7.md").read_text().split("\n")
+    terms = [term for term, meaning in itertools.pairwise(lines) if meaning.startswith(": ")]
+    documented = [code for term in terms for code in re.findall(r"\*\*([^*]+)\*\*", term)]
+    assert {code: places for code, places in codes.items() if code not in documented} == {}
+    assert sorted(set(documented) - codes.keys()) == []
+    assert len(documented) == len(set(documented))

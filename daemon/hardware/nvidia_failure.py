@@ -74,11 +74,11 @@ def judge_failure(exit_status: int, output: bytes) -> Problem:
     kind = next(by_words, None) or next(by_status, None)
     if kind is None:
         message = f"nvidia-smi ended with {ended}{': ' + said if said else ''}"
-        return _problem("nvidia_smi_failed", message, "run it by hand; journalctl -k | grep NVRM")
-    return _problem(kind.code, f"{kind.message} ({said or ended})", kind.hint)
+        return _judged("nvidia_smi_failed", message, "run it by hand; journalctl -k | grep NVRM")
+    return _judged(kind.code, f"{kind.message} ({said or ended})", kind.hint)
 
 
-def _problem(code: str, message: str, hint: str) -> Problem:
+def _judged(code: str, message: str, hint: str) -> Problem:
     return Problem(code=code, message=message, hint=hint, blocks=True)
 
 
