@@ -1,4 +1,8 @@
-"""The simulated engine of ours (`engines.sim`), run by the interpreter and from the tree that runs us."""
+"""The simulated engine of ours (`engines.sim`), run by the interpreter and from the tree that runs us.
+
+Several nodes: the same command everywhere with `--nnodes`, `--node-rank`, `--master-addr`, `--master-port`, as vLLM
+takes them. Rank 0 refuses connections until all ranks have joined; the others serve nothing at all, not even `/health`.
+"""
 
 import sys
 from pathlib import Path
@@ -17,7 +21,7 @@ from engines.adapter import (
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.sim.settings import FAULTS
-from engines.spec import check_common, check_single_node, require_clean
+from engines.spec import check_common, require_clean
 
 _ROOT = Path(__file__).parents[2]
 
@@ -37,6 +41,8 @@ _FLAGS: dict[str, tuple[str, Option]] = {
     "refuseStart": ("--refuse-start", Option(bool)),
     "forkChild": ("--fork-child", Option(bool)),
     "ignoreTerm": ("--ignore-term", Option(bool)),
+    "joinTimeoutS": ("--join-timeout-s", Option(float, minimum=0.1, maximum=86400)),
+    "joinDelayS": ("--join-delay-s", Option(float, minimum=0, maximum=86400)),
 }
 _OPTIONS = {name: option for name, (_, option) in _FLAGS.items()}
 
@@ -51,11 +57,11 @@ class SimAdapter:
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 64  # an interpreter
     lora = Lora.NEVER
-    multi_node = False
+    multi_node = True
     metrics_path: str | None = "/metrics"
 
     def check_spec(self, spec: EngineSpec) -> list[str]:
-        return check_common(spec) + check_single_node(spec) + check_options(spec.options, _OPTIONS)
+        return check_common(spec) + check_options(spec.options, _OPTIONS)
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
@@ -66,6 +72,7 @@ class SimAdapter:
             argv=(
                 *(sys.executable, "-m", "engines.sim", "--host", spec.host, "--port", str(spec.port)),
                 *("--key-file", KEY_FILE, *models, "--slots", str(spec.max_concurrency), *context),
+                *_meeting_words(spec),
                 *_option_words(spec),
                 *spec.args,
             ),
@@ -80,7 +87,7 @@ class SimAdapter:
         )
 
     def health_probe(self, spec: EngineSpec) -> HealthProbe:
-        return HealthProbe("/health")
+        return HealthProbe("" if spec.rendezvous and spec.rendezvous.rank else "/health")
 
     def read_health(self, status: int, body: bytes) -> Health:
         if status == 200:
@@ -94,6 +101,17 @@ class SimAdapter:
             waiting=samples.get("sim_requests_waiting"),
             tokens_total=samples.get("sim_tokens_total"),
         )
+
+
+def _meeting_words(spec: EngineSpec) -> tuple[str, ...]:
+    meeting = spec.rendezvous
+    if meeting is None:
+        return ()
+    return (
+        *("--nnodes", str(meeting.size), "--node-rank", str(meeting.rank)),
+        *("--master-addr", meeting.address, "--master-port", str(meeting.port)),
+        *(("--own-addr", meeting.own_address) if meeting.own_address else ()),
+    )
 
 
 def _option_words(spec: EngineSpec) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from core.errors import UsageError
-from engines.sim.settings import FAULTS, Behaviour, Settings
+from engines.sim.settings import FAULTS, Behaviour, Meeting, Settings
 
 
 def parse_arguments(argv: Sequence[str]) -> Settings:
@@ -39,6 +39,7 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             ballast_mib=parsed.ballast_mib,
             fork_child=parsed.fork_child,
             ignore_term=parsed.ignore_term,
+            meeting=_read_meeting(parsed),
             behaviour=msgspec.convert(behaviour, Behaviour),
         )
     except msgspec.ValidationError as error:
@@ -69,7 +70,31 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--ballast-mib", type=int, default=0, help="memory to hold")
     add("--fork-child", action="store_true", help="leave a child in its own session behind when killed")
     add("--ignore-term", action="store_true", help="go on at SIGTERM")
+    add("--nnodes", type=int, default=1, help="processes that serve one model together")
+    add("--node-rank", type=int, default=0, help="this one's place among them; 0 alone serves")
+    add("--master-addr", default="127.0.0.1", help="where rank 0 waits for the others")
+    add("--master-port", type=int, default=29500)
+    add("--own-addr", default="", help="address of this machine from which a worker comes")
+    add("--join-timeout-s", type=float, default=60.0, help="how long to wait for the other ranks")
+    add("--join-delay-s", type=float, default=0.0, help="how late this rank comes")
     return parser
+
+
+def _read_meeting(parsed: argparse.Namespace) -> Meeting | None:
+    """None for a process that serves alone. Raises: UsageError."""
+    if parsed.nnodes == 1 and parsed.node_rank == 0:
+        return None
+    if not 0 <= parsed.node_rank < parsed.nnodes:
+        raise UsageError(f"--node-rank {parsed.node_rank} is not one of {parsed.nnodes} ranks")
+    return Meeting(
+        rank=parsed.node_rank,
+        size=parsed.nnodes,
+        address=parsed.master_addr,
+        port=parsed.master_port,
+        own_address=parsed.own_addr,
+        timeout_s=parsed.join_timeout_s,
+        join_delay_s=parsed.join_delay_s,
+    )
 
 
 def _read_keys(path: Path) -> tuple[str, ...]:

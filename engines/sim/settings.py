@@ -46,6 +46,23 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """What `error` answers."""
 
 
+class Meeting(msgspec.Struct, frozen=True, kw_only=True):
+    """Several processes that serve one model together, and this one's place among them."""
+
+    rank: int
+    """0 is the head: it alone serves."""
+    size: int
+    address: str
+    """Where the head listens for the others."""
+    port: int
+    own_address: str = ""
+    """Which of this machine's addresses a worker comes from; empty: the kernel chooses."""
+    timeout_s: float = 60.0
+    """How long to wait for the others, and for the head."""
+    join_delay_s: float = 0.0
+    """How late this rank comes."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The process: where it listens, whom it serves, and how it misbehaves as a whole."""
 
@@ -75,4 +92,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Leave a child in a session of its own that lives on when this process is killed."""
     ignore_term: bool = False
     """Go on at SIGTERM."""
+    meeting: Meeting | None = None
+    """Set when it is one of several."""
     behaviour: Behaviour = Behaviour()

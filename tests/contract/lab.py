@@ -101,16 +101,24 @@ class Lab:
 
     async def until_line(self, name: str, line: str) -> None:
         """Wait until the unit's log holds `line`."""
+        await self._until_log(name, lambda found: found == line, line, 1)
+
+    async def until_said(self, name: str, words: str, times: int = 1) -> None:
+        """Wait until so many lines of the unit's log, over all its lives, have held `words`."""
+        await self._until_log(name, lambda found: words in found, words, times)
+
+    async def _until_log(self, name: str, wanted: Callable[[str], bool], what: str, times: int) -> None:
         log = self.backend.follow_log(name, 1000)
         seen: list[str] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
                 async for found in log:
                     seen.append(found)
-                    if found == line:
+                    times -= wanted(found)
+                    if times == 0:
                         return
         except TimeoutError:
-            raise NeverHappened(f"{name} never wrote {line!r}; it wrote {seen[-5:]}") from None
+            raise NeverHappened(f"{name} never wrote {what!r}; it wrote {seen[-5:]}") from None
         finally:
             await close(log)
 

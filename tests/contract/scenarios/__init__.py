@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from types import ModuleType
 
 from tests.contract.lab import Lab
-from tests.contract.scenarios import failures, files, life, logs, processes, readiness, relations, values
+from tests.contract.scenarios import failures, files, groups, life, logs, processes, readiness, relations, values
 
 Scenario = Callable[[Lab], Awaitable[None]]
 
@@ -20,4 +20,4 @@ def collect(*modules: ModuleType) -> dict[str, Scenario]:
     return found
 
 
-SCENARIOS = collect(life, failures, readiness, processes, relations, values, files, logs)
+SCENARIOS = collect(life, failures, readiness, processes, relations, values, files, logs, groups)
