@@ -21,6 +21,7 @@ from tests.bench.datapath.app import KEY
 from tests.bench.datapath.contenders import CONTENDERS, Contender
 from tests.bench.datapath.loads import LOADS, Load, measure, measure_idle_streams
 from tests.bench.datapath.processes import free_port, running, wait_serving
+from tests.bench.datapath.routers import ROUTERS, find_router, read_version
 
 _HERE = Path(__file__).parent
 _HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
@@ -69,7 +70,7 @@ def _contenders(folder: Path, names: list[str], workers: int) -> Iterator[list[C
         stack.enter_context(running([str(engine), str(upstream)], env=os.environ, log=folder / "engine.out"))
         contenders = [stack.enter_context(CONTENDERS[name](folder, upstream, workers)) for name in names]
         for contender in contenders:
-            wait_serving(contender.port, "/v1/chat/completions", _QUESTION, _HEADERS, timeout_s=30)
+            wait_serving(contender.port, "/v1/chat/completions", _QUESTION, _HEADERS, timeout_s=90)
         yield contenders
 
 
@@ -109,6 +110,7 @@ def _versions() -> dict[str, str]:
     nginx = subprocess.run(["/usr/sbin/nginx", "-v"], capture_output=True, text=True, check=False)
     names = ("falcon", "gunicorn", "httptools", "msgspec", "uvloop")
     found = {name: version(name) for name in names}
+    found |= {name: read_version(name) for name in ROUTERS if find_router(name)}
     return found | {"python": sys.version.split()[0], "nginx": nginx.stderr.strip().rpartition("/")[2]}
 
 

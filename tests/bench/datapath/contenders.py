@@ -1,4 +1,4 @@
-"""What is compared: nginx as the reference, the bare `core.http` gateway, and the gateway itself."""
+"""What is compared: nginx as the reference, the bare `core.http` gateway, the gateway itself, and installed routers."""
 
 import contextlib
 import hashlib
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from core.api import ApiKey, RouteModel, RouteTable, RouteTarget, SecurityPolicy
 from core.paths import Layout
 from tests.bench.datapath.app import KEY, UPSTREAM_VARIABLE
 from tests.bench.datapath.processes import free_port, running
+from tests.bench.datapath.routers import ROUTERS, find_router, start_router
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -131,9 +133,17 @@ def _table(upstream: int, key_file: Path) -> RouteTable:
     return RouteTable(version=1, epoch="bench", node="bench", models=models, keys=[key], security=policy)
 
 
-CONTENDERS: dict[str, Start] = {
+@contextlib.contextmanager
+def _start_other(name: str, folder: Path, upstream: int, workers: int) -> Iterator[Contender]:
+    with start_router(name, folder, upstream, workers) as (port, pid):
+        yield Contender(name, port, pid)
+
+
+_OURS: dict[str, Start] = {
     "nginx": start_nginx,
     "falcon": start_falcon,
     "core": start_core,
     "gateway": start_gateway,
 }
+_OTHERS: dict[str, Start] = {name: partial(_start_other, name) for name in ROUTERS if find_router(name)}
+CONTENDERS = _OURS | _OTHERS

@@ -122,8 +122,9 @@ static void build_request(int port, size_t body_bytes, const char *chunks_word, 
     char *filler = malloc(body_bytes + 1), *body;
     for (size_t i = 0; i < body_bytes; i++) filler[i] = "a word and another "[i % 19];
     filler[body_bytes] = 0;
-    int size = chunks_word ? asprintf(&body, "{\"model\":\"m1\",\"stream\":true,\"chunks\":%s,\"pause_us\":%s,\"messages\":"
-                                      "[{\"role\":\"user\",\"content\":\"%s\"}]}", chunks_word, pause_word, filler)
+    int size = chunks_word ? asprintf(&body, "{\"model\":\"m1\",\"stream\":true,\"messages\":"
+                                      "[{\"role\":\"user\",\"content\":\"chunks=%s pause_us=%s %s\"}]}", chunks_word, pause_word,
+                                      filler)
                            : asprintf(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"model\":\"m1\"}", filler);
     request_size = (size_t)asprintf(&request,
         "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: application/json\r\n"
