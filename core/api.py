@@ -16,8 +16,8 @@
     errors                                 -> ErrorReply with the status of the error's kind
 
 camelCase on the wire. Readers ignore fields they do not know, so that versions can mix. The socket's peer is
-identified by the kernel (SO_PEERCRED); root and members of `llmgw-admin` may change things, the gateway's user
-may read and may ask for starts.
+identified by the kernel (SO_PEERCRED); root and members of `llmgw-admin` may change everything, the
+gateway's user may read, and may start and stop what the config names.
 """
 
 from core.firewall import FirewallState
@@ -141,6 +141,7 @@ class SecurityPolicy(Message, frozen=True, kw_only=True):
     allow_missing_auth: bool = True
     """Whether requests without a key are served; only ever on a loopback bind."""
     allow_remote_admin: bool = False
+    allow_non_loopback_bind: bool = False
 
 
 class RouteTable(Message, frozen=True, kw_only=True):

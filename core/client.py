@@ -20,7 +20,15 @@ from core.api import (
     WeightsRequest,
 )
 from core.engines import EngineBuild, EngineList, InstallRequest, PruneRequest, RemovedBuilds, RemoveRequest
-from core.errors import BY_STATUS, BugError, DependencyError, LlmgwError, PermissionError_, UnavailableError
+from core.errors import (
+    BY_STATUS,
+    BugError,
+    DependencyError,
+    LlmgwError,
+    NotFoundError,
+    PermissionError_,
+    UnavailableError,
+)
 from core.firewall import FirewallState
 from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
@@ -64,17 +72,13 @@ class DaemonClient:
     async def start_runtime(self, runtime_id: str, *, wait: bool = True, reason: str = "operator") -> RuntimeStatus:
         body = msgspec.json.encode(StartRequest(wait=wait, reason=reason))
         timeout_s = _START_S if wait else _QUICK_S
-        return await self._call(
-            "POST", f"/v1/runtimes/{quote(runtime_id, safe='')}/start", RuntimeStatus, body, timeout_s
-        )
+        return await self._call("POST", _runtime_path(runtime_id, "start"), RuntimeStatus, body, timeout_s)
 
     async def stop_runtime(self, runtime_id: str) -> RuntimeStatus:
-        return await self._call(
-            "POST", f"/v1/runtimes/{quote(runtime_id, safe='')}/stop", RuntimeStatus, timeout_s=600.0
-        )
+        return await self._call("POST", _runtime_path(runtime_id, "stop"), RuntimeStatus, timeout_s=600.0)
 
     async def restart_runtime(self, runtime_id: str) -> RuntimeStatus:
-        path = f"/v1/runtimes/{quote(runtime_id, safe='')}/restart"
+        path = _runtime_path(runtime_id, "restart")
         return await self._call("POST", path, RuntimeStatus, timeout_s=_START_S)
 
     async def hardware(self, *, fresh: bool = False) -> HardwareState:
@@ -93,11 +97,11 @@ class DaemonClient:
 
     async def plan_runtime(self, runtime_id: str) -> PlanReply:
         """What loading it would take; nothing is changed."""
-        return await self._call("GET", f"/v1/runtimes/{quote(runtime_id, safe='')}/plan", PlanReply)
+        return await self._call("GET", _runtime_path(runtime_id, "plan"), PlanReply)
 
     async def admit_runtime(self, runtime_id: str) -> PlanReply:
         """The plan, carried out when it is allowed."""
-        return await self._call("POST", f"/v1/runtimes/{quote(runtime_id, safe='')}/admit", PlanReply)
+        return await self._call("POST", _runtime_path(runtime_id, "admit"), PlanReply)
 
     async def set_serving(self, on: bool) -> ServingReply:
         """Whether the node serves at all."""
@@ -117,7 +121,7 @@ class DaemonClient:
 
     async def warm_up_runtime(self, runtime_id: str) -> WarmupReply:
         """Let a running engine answer a request."""
-        path = f"/v1/runtimes/{quote(runtime_id, safe='')}/warmup"
+        path = _runtime_path(runtime_id, "warmup")
         return await self._call("POST", path, WarmupReply, timeout_s=_START_S)
 
     async def plan_reload(self) -> ReloadResult:
@@ -169,7 +173,7 @@ class DaemonClient:
                     yield msgspec.json.decode(line, type=RouteTable)
 
     async def logs(self, runtime_id: str, *, lines: int = 100, follow: bool = False) -> AsyncGenerator[str, None]:
-        path = f"/v1/runtimes/{quote(runtime_id, safe='')}/logs?lines={lines}&follow={'1' if follow else '0'}"
+        path = f"{_runtime_path(runtime_id, 'logs')}?lines={lines}&follow={'1' if follow else '0'}"
         async with self._stream("GET", path, b"") as stream:
             async for line in stream.lines():
                 yield line.decode("utf-8", "replace")
@@ -223,6 +227,13 @@ class _Opened:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         await self._context.__aexit__(kind, error, None)
+
+
+def _runtime_path(runtime_id: str, action: str) -> str:
+    """Raises: NotFoundError for ids that would lead out of their place: they mean a folder in every URL."""
+    if runtime_id in ("", ".", ".."):
+        raise NotFoundError(f"there is no runtime {runtime_id!r}", hint="llmgw runtimes", code="runtime_unknown")
+    return f"/v1/runtimes/{quote(runtime_id, safe='')}/{action}"
 
 
 def read_error(status: int, body: bytes) -> LlmgwError:

@@ -47,6 +47,7 @@ def build_route_table(
             bind_host=config.server.host,
             allow_missing_auth=config.security.allow_missing_auth,
             allow_remote_admin=config.security.allow_remote_admin,
+            allow_non_loopback_bind=config.security.allow_non_loopback_bind,
         ),
     )
 

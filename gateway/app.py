@@ -25,6 +25,7 @@ from gateway.lifecycle import Lifecycle
 from gateway.loads import Loads
 from gateway.relay import Dispatcher
 from gateway.request_log import RequestLog
+from gateway.routes.catalog import Catalog, Engines, Security
 from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
@@ -32,6 +33,7 @@ from gateway.routes.messages import Messages
 from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
 from gateway.routes.responses import Responses
+from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAll
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES
@@ -71,7 +73,18 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     for path in (MESSAGES, COUNT_TOKENS):
         app.add_route(path, Messages(path, guard, choice, dispatcher, waker))
     app.add_route(RESPONSES, Responses(RESPONSES, guard, choice, dispatcher, waker))
+    _add_admin_routes(app, guard, daemon, state)
+    return FastLane(app, inference)
+
+
+def _add_admin_routes(app: FalconApp, guard: Guard, daemon: DaemonClient, state: RouteState) -> None:
+    app.add_route("/gateway/security", Security(state))
     app.add_route("/gateway/node", Node(guard, daemon))
     app.add_route("/gateway/doctor", Doctor(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))
-    return FastLane(app, inference)
+    app.add_route("/gateway/models", Catalog(guard))
+    app.add_route("/gateway/engines", Engines(guard, daemon))
+    app.add_route("/gateway/runtimes/plan", RuntimePlan(guard, daemon))
+    app.add_route("/gateway/runtimes/stop-all", StopAll(guard, daemon))
+    app.add_route("/gateway/runtimes/keep-warm", KeepWarm(guard, daemon))
+    app.add_route("/gateway/runtimes/{runtime_id}/{action}", RuntimeAction(guard, daemon))

@@ -16,6 +16,7 @@ from gateway.translate.messages_errors import write_api_error
 from gateway.translate.messages_errors import write_error as write_anthropic_error
 
 _MESSAGES = "/v1/messages"
+_MODELS = "/v1/models"
 _CODES = {
     400: "invalid_request",
     404: "not_found",
@@ -29,6 +30,12 @@ _CODES = {
 def speaks_anthropic(path: str) -> bool:
     """Whether a path belongs to Anthropic's API."""
     return path == _MESSAGES or path.startswith(_MESSAGES + "/")
+
+
+def asks_anthropic(req: Request) -> bool:
+    """Whether a request for a path that both APIs have (`/v1/models`) comes from a client of Anthropic's."""
+    is_shared = req.path == _MODELS or req.path.startswith(_MODELS + "/")
+    return is_shared and req.get_header("anthropic-version") is not None
 
 
 def write_error(resp: Response, error: LlmgwError, path: str) -> None:
@@ -53,14 +60,14 @@ def add_handlers(app: App[Request, Response], log: EventLogger) -> None:
     """Make every way for a request to fail end in the envelope."""
 
     async def on_ours(req: Request, resp: Response, error: LlmgwError, params: dict[str, object]) -> None:
-        write_error(resp, error, req.path)
+        write_error(resp, error, _path_of(req))
 
     async def on_falcons(req: Request, resp: Response, error: falcon.HTTPError, params: dict[str, object]) -> None:
         write_falcon_error(req, resp, error)
 
     async def on_unexpected(req: Request, resp: Response, error: Exception, params: dict[str, object]) -> None:
         log.error("request_broke", method=req.method, path=req.path, error=repr(error), at=_place_of(error))
-        write_error(resp, ApiError(500, "internal_error", "The gateway could not process this request."), req.path)
+        write_error(resp, ApiError(500, "internal_error", "The gateway could not process this request."), _path_of(req))
 
     app.add_error_handler(Exception, on_unexpected)
     app.add_error_handler(falcon.HTTPError, on_falcons)
@@ -75,7 +82,12 @@ def write_falcon_error(req: Request, resp: Response, error: falcon.HTTPError) ->
     message = error.description or f"{req.method} {req.path[:200]}: {error.title or 'not possible'}"
     resp.content_type = falcon.MEDIA_JSON
     resp.status = error.status
-    resp.data = _render(req.path, status, _CODES.get(status, "error"), message)
+    resp.data = _render(_path_of(req), status, _CODES.get(status, "error"), message)
+
+
+def _path_of(req: Request) -> str:
+    """The path whose words the client reads."""
+    return _MESSAGES if asks_anthropic(req) else req.path
 
 
 def _place_of(error: Exception) -> str:

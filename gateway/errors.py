@@ -91,6 +91,18 @@ def unauthorized() -> ApiError:
     return ApiError(401, "unauthorized", "A valid API key is required.")
 
 
+def remote_admin_disabled() -> ApiError:
+    """The gateway listens off loopback, and its config does not let admins change things from there."""
+    return ApiError(
+        403, "remote_admin_disabled", "This node is changed on the machine itself; `security.allowRemoteAdmin` is off."
+    )
+
+
+def admin_key_required() -> ApiError:
+    """Off loopback an inference key is never enough to change anything."""
+    return ApiError(403, "admin_key_required", "Changing this node from afar takes a key of `security.adminApiKeys`.")
+
+
 def unknown_model(model: str) -> ApiError:
     """The model is not in the table, or not visible here."""
     shown = cut(model)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from falcon.asgi import Request
 
 from gateway.auth import Access, decide, find_credential
-from gateway.errors import not_ready, system_stopped
+from gateway.errors import admin_key_required, not_ready, remote_admin_disabled, system_stopped
 from gateway.incoming import read_browser_facts, read_headers
 from gateway.origin import check_origin
 from gateway.state import Routes, RouteState
@@ -38,6 +38,20 @@ class Guard:
         routes, _ = self.admit(access, read_headers(headers), peer_of(req.scope.get("client")))
         if access is Access.ADMIN:
             check_origin(read_browser_facts(headers), loopback=routes.lookup.access.loopback)
+        return routes
+
+    def admit_write(self, req: Request) -> Routes:
+        """`admit_request` for what changes this node: off loopback only where the config says so, with an admin key.
+
+        Asked after the key: a stranger learns nothing of the config.
+        """
+        routes = self.admit_request(Access.ADMIN, req)
+        access = routes.lookup.access
+        if not access.loopback:
+            if not routes.lookup.table.security.allow_remote_admin:
+                raise remote_admin_disabled()
+            if not access.has_admin_keys:
+                raise admin_key_required()
         return routes
 
 

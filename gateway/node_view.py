@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from core.api import NodeState, RouteModel, RuntimeStatus
-from gateway.table import Lookup
+from core.firewall import FirewallState
+from gateway.table import INFERENCE_PATHS, TRANSLATED, Lookup, offers
 from gateway.telemetry import describe_telemetry
 
 Json = dict[str, object]
@@ -29,10 +30,15 @@ class SystemFacts:
 
 def list_model(model: RouteModel, created_s: int) -> Json:
     """One model in OpenAI's shape, with what we know of it under `metadata`."""
-    metadata: Json = {"kind": model.kind}
+    metadata: Json = {"kind": model.kind, "endpoints": offered_paths(model)}
     if model.context_window is not None:
         metadata["contextWindow"] = model.context_window
     return {"id": model.id, "object": "model", "created": created_s, "owned_by": "llmgw", "metadata": metadata}
+
+
+def offered_paths(model: RouteModel) -> list[str]:
+    """The paths on which the model can be asked for, by one of its targets at least."""
+    return [path for path in (*INFERENCE_PATHS, *TRANSLATED) if any(offers(target, path) for target in model.targets)]
 
 
 def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json:
@@ -54,8 +60,32 @@ def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json
         },
         "models": [describe_model(model) for model in lookup.table.models],
         "telemetry": describe_telemetry(state),
+        "firewall": None if state.firewall is None else describe_firewall(state.firewall),
         "hardware": None if state.hardware is None else msgspec.to_builtins(state.hardware),
         "runtimeManager": describe_runtimes(state),
+    }
+
+
+def describe_firewall(firewall: FirewallState) -> Json:
+    """How the firewall stands, without the table's text: that is the daemon's to show (`llmgw firewall show`)."""
+    return {name: value for name, value in msgspec.to_builtins(firewall).items() if name != "table"}
+
+
+def describe_security(lookup: Lookup) -> Json:
+    """`GET /gateway/security`: which keys are asked for."""
+    access, security = lookup.access, lookup.table.security
+    is_open = access.loopback and access.allow_missing
+    return {
+        "loopback": access.loopback,
+        "bindHost": security.bind_host,
+        "allowMissingAuth": access.allow_missing,
+        "allowRemoteAdmin": security.allow_remote_admin,
+        "allowNonLoopbackBind": security.allow_non_loopback_bind,
+        "authRequired": not is_open,
+        "adminAuthRequired": access.has_admin_keys or not is_open,
+        "inferenceKeysConfigured": bool(access.inference),
+        "adminKeysConfigured": access.has_admin_keys,
+        "publicTelemetry": False,
     }
 
 

@@ -24,7 +24,8 @@ class Role(IntEnum):
 
     NONE = 0
     GATEWAY = 1
-    """Read state and routes, and ask for a model to be started."""
+    """Read state and routes, and have runtimes started and stopped: for clients, and for administrators whom the
+    gateway has checked. Nothing here installs, removes or writes anything."""
     ADMIN = 2
     """Change this machine."""
 

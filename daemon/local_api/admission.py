@@ -27,7 +27,7 @@ class RuntimePlan:
 class RuntimeAdmit:
     """Carry the plan out: evict what it says, then start. Answers with the plan once the start is under way."""
 
-    role = Role.ADMIN
+    role = Role.GATEWAY
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -42,7 +42,7 @@ class RuntimeAdmit:
 class RuntimeWarmup:
     """Let a running engine answer a request of ours."""
 
-    role = Role.ADMIN
+    role = Role.GATEWAY
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -54,7 +54,7 @@ class RuntimeWarmup:
 class Serving:
     """Whether this node serves at all."""
 
-    role = Role.ADMIN
+    role = Role.GATEWAY
 
     def __init__(self, node: Node) -> None:
         self._node = node

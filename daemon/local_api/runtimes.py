@@ -29,7 +29,7 @@ class _Runtime:
 
 
 class RuntimeStart(_Runtime):
-    """Start it; the gateway may ask too, for a client that wants its model."""
+    """Start it; the gateway asks for a client that wants its model, and for its administrators."""
 
     role = Role.GATEWAY
 
@@ -39,11 +39,15 @@ class RuntimeStart(_Runtime):
 
 
 class RuntimeStop(_Runtime):
+    role = Role.GATEWAY
+
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, runtime_id: str) -> None:
         await self._answer(resp, await self._node.stop(runtime_id))
 
 
 class RuntimeRestart(_Runtime):
+    role = Role.GATEWAY
+
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, runtime_id: str) -> None:
         await self._answer(resp, await self._node.restart(runtime_id))
 

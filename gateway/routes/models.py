@@ -1,13 +1,18 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for here, in OpenAI's shape."""
+"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for here.
+
+In OpenAI's shape, or in Anthropic's for a client that says `anthropic-version`: both APIs have these two paths.
+"""
 
 import time
 
 from falcon.asgi import Request, Response
 
 from gateway.auth import Access
+from gateway.boundary import asks_anthropic
 from gateway.errors import unknown_model
 from gateway.guard import Guard
 from gateway.node_view import list_model
+from gateway.translate.models import describe_model, list_page
 
 
 class Models:
@@ -18,8 +23,15 @@ class Models:
 
     async def on_get(self, req: Request, resp: Response) -> None:
         routes = self._guard.admit_request(Access.INFERENCE, req)
+        listed = routes.lookup.listed
+        if asks_anthropic(req):
+            limit, after_id, before_id = (
+                req.get_param(name, default="") for name in ("limit", "after_id", "before_id")
+            )
+            resp.media = list_page(listed, limit=limit, after_id=after_id, before_id=before_id)
+            return
         now_s = int(time.time())
-        resp.media = {"object": "list", "data": [list_model(model, now_s) for model in routes.lookup.listed]}
+        resp.media = {"object": "list", "data": [list_model(model, now_s) for model in listed]}
 
     on_head = on_get
 
@@ -35,6 +47,9 @@ class OneModel:
         entry = routes.lookup.models.get(model_id)
         if entry is None:
             raise unknown_model(model_id)
-        resp.media = list_model(entry.model, int(time.time())) | {"id": model_id}
+        if asks_anthropic(req):
+            resp.media = describe_model(entry.model, model_id)
+        else:
+            resp.media = list_model(entry.model, int(time.time())) | {"id": model_id}
 
     on_head = on_get

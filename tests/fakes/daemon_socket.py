@@ -18,8 +18,11 @@ import msgspec
 from aiohttp import web
 
 from core.activity import ActivityReport
-from core.admission import ServingReply
+from core.admission import PlanReply, ServingReply, WarmupReply
 from core.api import ConfigStatus, ErrorBody, ErrorReply, NodeState, RouteTable, RuntimeStatus, StartRequest
+from core.engines import EngineBuild, EngineList
+from core.hardware import DoctorReport
+from core.message import Message
 
 
 def plain_state() -> NodeState:
@@ -50,11 +53,18 @@ class FakeDaemon:
         self.state = plain_state()
         self.starts: list[tuple[str, StartRequest]] = []
         self.refusal: tuple[int, ErrorBody] | None = None
-        """What every start request is answered instead."""
+        """What every start request, and all that an administrator wants, is answered instead."""
         self.start_delay_s = 0.0
         self.started = asyncio.Event()
         self.reports: dict[str, ActivityReport] = {}
         """The last report of each worker."""
+        self.asked: list[tuple[str, dict[str, object]]] = []
+        """What an administrator had done: `stop r1`, `serving`, …, and the body."""
+        self.plan = PlanReply(runtime="r1", allowed=True, code="allowed", message="it fits", retryable=False)
+        self.builds: list[EngineBuild] = []
+        self.report = DoctorReport(
+            node="n1", generated_at="2026-01-01T00:00:00Z", ok=True, complete=True, blockers=0, warnings=0
+        )
         self._reported = asyncio.Condition()
         self._followers: set[asyncio.Queue[RouteTable]] = set()
         self._followed = asyncio.Condition()
@@ -73,6 +83,11 @@ class FakeDaemon:
         app.router.add_get("/v1/routes", self._get_routes)
         app.router.add_post("/v1/runtimes/{id}/start", self._post_start)
         app.router.add_post("/v1/activity", self._post_activity)
+        app.router.add_get("/v1/runtimes/{id}/plan", self._get_plan)
+        app.router.add_get("/v1/engines", self._get_engines)
+        app.router.add_get("/v1/doctor", self._get_doctor)
+        app.router.add_post("/v1/runtimes/{id}/{action}", self._post_action)
+        app.router.add_post("/v1/serving", self._post_serving)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.UnixSite(self._runner, str(self.socket)).start()
@@ -134,6 +149,36 @@ class FakeDaemon:
             return web.Response(status=status, body=msgspec.json.encode(ErrorReply(error=body)))
         answer = RuntimeStatus(id=request.match_info["id"], state="starting")
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    async def _get_plan(self, request: web.Request) -> web.Response:
+        return self._reply(msgspec.structs.replace(self.plan, runtime=request.match_info["id"]))
+
+    async def _get_engines(self, request: web.Request) -> web.Response:
+        return self._reply(EngineList(builds=self.builds))
+
+    async def _get_doctor(self, request: web.Request) -> web.Response:
+        return self._reply(self.report)
+
+    async def _post_action(self, request: web.Request) -> web.Response:
+        id_, action = request.match_info["id"], request.match_info["action"]
+        self.asked.append((f"{action} {id_}", await request.json() if request.can_read_body else {}))
+        if action == "warmup":
+            return self._reply(WarmupReply(runtime=id_, took_s=0.25))
+        if action == "admit":
+            return self._reply(msgspec.structs.replace(self.plan, runtime=id_))
+        return self._reply(RuntimeStatus(id=id_, state={"stop": "stopped", "restart": "running"}[action]))
+
+    async def _post_serving(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        self.asked.append(("serving", asked))
+        return self._reply(ServingReply(serving=asked["on"], stopped=[] if asked["on"] else ["r1"]))
+
+    def _reply(self, message: Message) -> web.Response:
+        """The message, or the refusal that a test wants."""
+        if self.refusal is not None:
+            status, body = self.refusal
+            return web.Response(status=status, body=msgspec.json.encode(ErrorReply(error=body)))
+        return web.Response(body=msgspec.json.encode(message), content_type="application/json")
 
 
 async def serve(socket: Path, table: RouteTable) -> None:
