@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def flags_seen(engine: str, words: Sequence[str]) -> set[str]:
-    """The flags (by the first of their names) that the engine would see. Raises: Rejected."""
+    """The flags (by the first of their names, or by their `--no-` twin's) that the engine would see. Raises: Rejected."""
     parser, seen = _build(engine)
     seen.clear()
     try:
@@ -50,7 +50,9 @@ def _build(engine: str) -> tuple[_Parser, set[str]]:
 
     class Note(argparse.Action):
         def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
-            seen.add(self.option_strings[0])
+            # A switch is turned off by its `--no-` twin: that is another flag than the switch.
+            name = option_string or ""
+            seen.add(name if name.startswith("--no-") else self.option_strings[0])
 
     parser = _Parser(add_help=False)
     taken: set[str] = set()

@@ -197,13 +197,17 @@ def test_the_table_names_flags_that_exist(engine: str) -> None:
 
 def _reaches(engine: str, words: list[str]) -> set[str]:
     """Refused flags that the engine's parser sees."""
-    names = names_of(engine)
+    names = {name: (name,) if name.startswith("--no-") else alike for name, alike in names_of(engine).items()}
     return {flag for flag in flags_seen(engine, words) if any(n in TABLES[engine].refused for n in names[flag])}
 
 
 def test_the_model_of_the_parser_sees_what_the_engine_would_see() -> None:
     for words in (["--hos=x"], ["--host", "x"], ["--compil.cache_dir", "/x"], ["--served_model", "x"], ["-tp", "2"]):
         assert _reaches("vllm", words), words
+    for words in (["--enable-prompt-e"], ["--enable_prompt_embeds"]):
+        assert _reaches("vllm", words), words
+    for words in (["--no-enable-prompt-embeds"], ["--no-enable-prompt-e"]):
+        assert not _reaches("vllm", words), words
     for words in (["--hos=x"], ["--api-k", "x"], ["--conf=/x"], ["--trust-remote"]):
         assert _reaches("sglang", words), words
     with pytest.raises(Rejected):
