@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def flags_seen(engine: str, words: Sequence[str]) -> set[str]:
-    """The flags (by the first of their names, or by their `--no-` twin's) that the engine would see. Raises: Rejected."""
+    """The flags that the engine would see, by the first of their names, or by their `--no-` twin's. Raises: Rejected."""
     parser, seen = _build(engine)
     seen.clear()
     try:
