@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def flags_seen(engine: str, words: Sequence[str]) -> set[str]:
-    """The flags that the engine would see, by the first of their names, or by their `--no-` twin's. Raises: Rejected."""
+    """The flags that the engine would see, by their first name, or by that of a `--no-` twin. Raises: Rejected."""
     parser, seen = _build(engine)
     seen.clear()
     try:
