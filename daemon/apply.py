@@ -1,18 +1,20 @@
 """Carries out what `daemon/reconcile.py` decided: writes unit files in one batch, then lets each runtime's job run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from core.errors import LlmgwError
 from core.hardware import Card
 from core.log import EventLogger
-from daemon.reconcile import Action, Hold, Remove, Start, Stop
-from daemon.runtimes.controller import RuntimeController
+from daemon.reconcile import Action, Hold, Note, Remove, Start, Stop
+from daemon.runtimes.controller import RuntimeController, held_record
 from daemon.runtimes.devices import Placement
 from daemon.runtimes.ports import is_bindable
 from daemon.runtimes.prepare import Prepared, Preparer
 from daemon.runtimes.spec import spec_hash
 from units.backend import UnitBackend, UnitFileChange
-from units.record import RecordUnreadable, replace_hold
+from units.record import RecordUnreadable, change_record
 
 
 class Applier:
@@ -37,16 +39,19 @@ class Applier:
         stops = [a for a in actions if isinstance(a, Stop)]
         removes = [a for a in actions if isinstance(a, Remove)]
         holds = [a.runtime_id for a in actions if isinstance(a, Hold) or (isinstance(a, Stop) and a.hold)]
-        files = await self._backend.read_files() if holds else {}
+        notes = [a.runtime_id for a in actions if isinstance(a, Note)]
+        files = await self._backend.read_files() if holds or notes else {}
         changes = [
             *(UnitFileChange(prepared.unit_name, prepared.unit_text) for prepared in starts.values()),
-            *self._holds(holds, controllers, files),
+            *self._rewritten([*holds, *notes], controllers, files, held=frozenset(holds)),
             *(UnitFileChange(controllers[remove.runtime_id].unit_name, None) for remove in removes),
         ]
         if changes:
             await self._backend.apply_files(changes)
         for runtime_id in holds:
             controllers[runtime_id].unit_held()
+        for runtime_id in notes:
+            controllers[runtime_id].unit_noted()
         for remove in removes:
             controllers[remove.runtime_id].unit_removed()
         for stop in stops:
@@ -82,14 +87,21 @@ class Applier:
             prepared[start.runtime_id] = ready
         return prepared
 
-    def _holds(
-        self, runtime_ids: Sequence[str], controllers: Mapping[str, RuntimeController], files: Mapping[str, str]
+    def _rewritten(
+        self,
+        runtime_ids: Sequence[str],
+        controllers: Mapping[str, RuntimeController],
+        files: Mapping[str, str],
+        *,
+        held: frozenset[str],
     ) -> list[UnitFileChange]:
+        """Files whose record changes: held by an operator, or given up."""
         changes: list[UnitFileChange] = []
         for runtime_id in runtime_ids:
-            name = controllers[runtime_id].unit_name
+            name, given_up = controllers[runtime_id].unit_name, controllers[runtime_id].given_up
+            change = held_record if runtime_id in held else partial(replace, failure=given_up)
             try:
-                text = replace_hold(files[name], hold=True)
+                text = change_record(files[name], change)
             except (KeyError, RecordUnreadable):
                 continue  # no file of ours: there is nothing that could bring it back
             if text != files[name]:

@@ -463,6 +463,7 @@ class Node:
             spec_hash=controller.attempted_hash,
             restart=controller.restart_requested,
             restart_reason=controller.restart_reason,
+            note_due=controller.record is not None and controller.record.failure != controller.given_up,
         )
 
     def _changed(self) -> None:

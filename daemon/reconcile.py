@@ -33,6 +33,8 @@ class Seen:
     restart: bool = False
     """Somebody asked for a restart that has not happened yet."""
     restart_reason: str = ""
+    note_due: bool = False
+    """The unit file does not say what became of it: why it was given up, or that it is no longer so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,14 @@ class Hold:
     runtime_id: str
 
 
-Action = Start | Stop | Remove | Hold
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write into the unit file why the runtime was given up, or that this is over."""
+
+    runtime_id: str
+
+
+Action = Start | Stop | Remove | Hold | Note
 
 _UP = frozenset({RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING})
 _ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
@@ -98,8 +107,11 @@ def _towards_running(runtime_id: str, want: Wanted, seen: Seen) -> Action | None
     if seen.state in _UP:
         if seen.restart:
             return Stop(runtime_id, seen.restart_reason or "restart requested", hold=False)
-        return Stop(runtime_id, "its settings changed", hold=False) if changed else None
+        if changed:
+            return Stop(runtime_id, "its settings changed", hold=False)
+        return Note(runtime_id) if seen.note_due else None
     if seen.state is RuntimeState.FAILED and not seen.restart and not changed:
-        return None  # it is not retried by itself: an operator, or a changed setting, does
+        # It is not retried by itself: an operator, or a changed setting, does. Nor by the next daemon.
+        return Note(runtime_id) if seen.note_due else None
     # A queued one is started again in every pass: admission lets it through when there is room.
     return Start(runtime_id, want.reason)

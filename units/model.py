@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from core.runtime import Authority
 
+_LONGEST_FAILURE = 300
+
 
 class ServiceType(StrEnum):
     """When the service manager calls the unit started. `exec`: when execve worked. `notify`: when it says so."""
@@ -36,6 +38,20 @@ class RestartPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a runtime was given up, so that a daemon that restarts neither forgets it nor tries again by itself."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, code: str, message: str) -> "Failure":
+        """As a unit file can carry it: one line, not too long."""
+        shown = "".join(letter if letter.isprintable() else " " for letter in message)
+        return cls(code, shown[:_LONGEST_FAILURE])
+
+
+@dataclass(frozen=True, slots=True)
 class UnitRecord:
     """The `[X-Llmgw]` section: what a daemon that finds this unit must know to adopt it.
 
@@ -53,6 +69,7 @@ class UnitRecord:
     devices: tuple[str, ...] = ()
     since: str = ""
     hold: bool = False
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

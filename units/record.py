@@ -6,12 +6,11 @@ strict about everything else: a file that somebody else wrote or broke is `Recor
 leaves that unit alone. Pure.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from core.errors import ConfigError
 from core.runtime import Authority, AuthorityScope
-from units.model import UnitRecord
+from units.model import Failure, UnitRecord
 from units.words import WordsUnreadable, quote_word, split_words
 
 SECTION = "[X-Llmgw]"
@@ -37,6 +36,7 @@ _KEYS = {
     "Devices": "devices",
     "Since": "since",
     "Hold": "hold",
+    "Failure": "failure",
 }
 """Key in the file -> field of `UnitRecord` or of its `Authority`."""
 
@@ -56,6 +56,7 @@ def render_record(record: UnitRecord) -> list[str]:
         "Devices": record.devices,
         "Since": (record.since,),
         "Hold": ("yes" if record.hold else "no",),
+        "Failure": (record.failure.code, record.failure.message) if record.failure else (),
     }
     return [SECTION, *(_render_line(key, words) for key, words in values.items() if any(words))]
 
@@ -81,15 +82,16 @@ def parse_record(text: str) -> UnitRecord:
         devices=tuple(values.get("Devices", ())),
         since=_word(values, "Since"),
         hold=_flag(values, "Hold"),
+        failure=_failure(values),
     )
     if not record.runtime_id or record.kind not in KINDS:
         raise RecordUnreadable(f"the {SECTION} section names no runtime or an unknown kind of unit: {record.kind!r}")
     return record
 
 
-def replace_hold(text: str, hold: bool) -> str:
-    """The same unit file with `Hold=` changed and nothing else. Raises: RecordUnreadable."""
-    record = replace(parse_record(text), hold=hold)
+def change_record(text: str, change: Callable[[UnitRecord], UnitRecord]) -> str:
+    """The same unit file with what `change` changes in its record and nothing else. Raises: RecordUnreadable."""
+    record = change(parse_record(text))
     before, _, after = text.partition(f"{SECTION}\n")
     if any(line.lstrip().startswith("[") for line in after.split("\n")):
         raise RecordUnreadable(f"{SECTION} is not the last section of this unit file, so we did not write it")
@@ -140,6 +142,15 @@ def _port(word: str) -> int:
     if not (word.isascii() and word.isdigit() and 0 < int(word[:6]) < 65536 and len(word) < 6):
         raise RecordUnreadable(f"Ports= of {SECTION} holds {word[:20]!r}, which is no port")
     return int(word)
+
+
+def _failure(values: dict[str, list[str]]) -> Failure | None:
+    words = values.get("Failure", [])
+    if not words:
+        return None
+    if len(words) != 2:
+        raise RecordUnreadable(f"Failure= of {SECTION} holds {len(words)} words instead of a code and a message")
+    return Failure(*words)
 
 
 def _flag(values: dict[str, list[str]], key: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from core.errors import BugError, LlmgwError
+from core.errors import BugError, DependencyError, LlmgwError
 from core.runtime import RuntimeState, check_transition
 from daemon.runtimes.compute_proof import ComputesElsewhere
 from daemon.runtimes.crash_loop import Crashes
@@ -22,7 +22,7 @@ from daemon.runtimes.prepare import Prepared
 from daemon.runtimes.release import NotReleased, wait_cards_free, wait_unit_empty
 from daemon.runtimes.surround import Surround
 from units.backend import ActiveState, UnitStatus
-from units.model import UnitRecord
+from units.model import Failure, UnitRecord
 
 _LOG_LINES = 20
 _LASTING = frozenset({MemorySafetyAbort.code, ComputesElsewhere.code})
@@ -43,6 +43,8 @@ class RuntimeController:
         """Of the unit file on disk; None: there is none."""
         self.probe: Probe | None = None
         self.error: LlmgwError | None = None
+        self.given_up: Failure | None = None
+        """Why it was started and does not run, for the unit file to remember."""
         self.last_log: list[str] = []
         self.attempted_hash = ""
         self.deadline_s = 0.0
@@ -88,6 +90,7 @@ class RuntimeController:
         self.record, self.probe, self.deadline_s = prepared.record, prepared.probe, prepared.deadline_s
         self._unit.status, self.error, self.last_log = None, None, []
         self.attempted_hash, self.restart_requested, self.restart_reason = prepared.record.spec_hash, False, ""
+        self.given_up = None
         self._move(RuntimeState.STARTING, "loading")
         self._run(self._start())
 
@@ -152,7 +155,13 @@ class RuntimeController:
     def unit_held(self) -> None:
         """Its file says now that only an operator may start it."""
         if self.record is not None:
-            self.record = replace(self.record, hold=True)
+            self.record = held_record(self.record)
+        self.given_up = None
+
+    def unit_noted(self) -> None:
+        """Its file says now whether it was given up."""
+        if self.record is not None:
+            self.record = replace(self.record, failure=self.given_up)
 
     def unit_removed(self) -> None:
         """Its file is gone from disk."""
@@ -163,7 +172,10 @@ class RuntimeController:
         """Take over a unit that was there before this daemon: the first state is what is seen, not a change."""
         self.record, self.probe, self._unit.status, self.attempted_hash = record, probe, status, record.spec_hash
         self.deadline_s = deadline_s
-        if status.active_state is ActiveState.FAILED:
+        is_down = status.active_state in (ActiveState.FAILED, ActiveState.INACTIVE)
+        if is_down and record.failure is not None and not record.hold:
+            await self._recall(record.failure)
+        elif status.active_state is ActiveState.FAILED:
             self.state, self.reason = RuntimeState.FAILED, end_of(status)
             self.last_log = await self._read_log()
         elif status.active_state is ActiveState.INACTIVE:
@@ -179,6 +191,14 @@ class RuntimeController:
                 self.state, self.reason = RuntimeState.STARTING, "adopted while loading"
                 self._run(self._recover())
         self._log.info("runtime_adopted", state=self.state, pid=status.main_pid, port=self.port)
+
+    async def _recall(self, failure: Failure) -> None:
+        """An earlier daemon gave it up; so do we."""
+        self.given_up = failure
+        hint = f"llmgw runtime-start {self.runtime_id}"
+        self.error = DependencyError(failure.message, hint=hint, code=failure.code)
+        self.state, self.reason = RuntimeState.FAILED, failure.message
+        self.last_log = await self._read_log()
 
     def on_unit(self, status: UnitStatus) -> None:
         """The service manager reported a change."""
@@ -255,6 +275,7 @@ class RuntimeController:
             await self._shared.backend.stop(self.unit_name)
         except LlmgwError as second:
             self._log.error("unit_not_stopped", code=second.code, error=second.message)
+        self.given_up = Failure.of(error.code, error.message)
         self._fail(error)
 
     async def _load(self, *, restarts_allowed: bool) -> None:
@@ -355,6 +376,11 @@ class RuntimeController:
             return await self._shared.backend.read_log(self.unit_name, _LOG_LINES)
         except LlmgwError:
             return []  # the failure itself is told; its log is an extra
+
+
+def held_record(record: UnitRecord) -> UnitRecord:
+    """The record of a runtime that only an operator may start: whatever it failed of before is past."""
+    return replace(record, hold=True, failure=None)
 
 
 def _now() -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from core.api import NodeState, RuntimeStatus
 from core.client import DaemonClient, DaemonUnavailable
 from core.paths import Layout
+from units.names import engine_unit_name
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP_S = 0.05
@@ -121,6 +122,12 @@ class Stack:
     async def until_runtime(self, runtime_id: str, state: str) -> RuntimeStatus:
         node = await self.until(lambda s: any(r.id == runtime_id and r.state == state for r in s.runtimes))
         return next(r for r in node.runtimes if r.id == runtime_id)
+
+    def unit_text(self, runtime_id: str) -> str:
+        """The generated unit file as it is now; empty when there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.layout.units / engine_unit_name(runtime_id)).read_text()
+        return ""
 
     def log_text(self) -> str:
         return (self.layout.config.parent / "daemon.log").read_text()

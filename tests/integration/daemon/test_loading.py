@@ -80,6 +80,52 @@ async def test_the_memory_guard_ends_the_load_and_nothing_else(tmp_path: Path) -
         assert (await stack.client.start_runtime("b")).state == "running"
 
 
+async def test_what_the_memory_guard_ended_is_not_loaded_again_by_the_next_daemon(tmp_path: Path) -> None:
+    runtime = "runtimes: {b: {engine: sim, keepWarm: true}}\n"
+    async with running(
+        tmp_path, f"runtimePolicy: {{memorySafety: {{minAvailableMemoryGb: 1000000}}}}\n{runtime}"
+    ) as stack:
+        await stack.until_runtime("b", "failed")
+        await stack.until(lambda _: "runtime_memory_safety_abort" in stack.unit_text("b"))
+        stack.kill(stack.daemon)
+        # Memory would suffice now: only what the unit file says keeps it from being tried again.
+        stack.write_config(f"runtimePolicy: {{memorySafety: {{mode: 'off'}}}}\n{runtime}")
+        stack.start_daemon()
+        assert (await stack.until_runtime("b", "failed")).reason.startswith("loading b was ended")
+        with pytest.raises(LlmgwError, match="loading b was ended") as caught:
+            await stack.client.start_runtime("b", reason="request")
+        assert caught.value.code == "runtime_memory_safety_abort"
+        assert stack.log_text().count("runtime_start runtime=b ") == 1
+        assert (await stack.client.start_runtime("b")).state == "running"
+        assert "runtime_memory_safety_abort" not in stack.unit_text("b")
+
+
+async def test_a_failed_start_stays_failed_over_a_restart_of_the_daemon_and_a_request_tries_again(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, sim("keepWarm: true, warmup: true", "fault: error, status: 500")) as stack:
+        await stack.until_runtime("sim", "failed")
+        await stack.until(lambda _: "runtime_warmup_failed" in stack.unit_text("sim"))
+        stack.kill(stack.daemon)
+        stack.start_daemon()
+        failed = await stack.until_runtime("sim", "failed")
+        assert "answered its first request with 500" in failed.reason and failed.log
+        assert stack.log_text().count("runtime_start runtime=sim ") == 1
+        with pytest.raises(LlmgwError, match="answered its first request with 500"):
+            await stack.client.start_runtime("sim", reason="request")
+        assert stack.log_text().count("runtime_start runtime=sim ") == 2
+
+
+async def test_a_stop_by_an_operator_outlives_what_it_failed_of(tmp_path: Path) -> None:
+    async with running(tmp_path, sim("keepWarm: true, warmup: true", "fault: error, status: 500")) as stack:
+        await stack.until_runtime("sim", "failed")
+        await stack.client.stop_runtime("sim")
+        await stack.until(lambda _: "Hold=yes" in stack.unit_text("sim"))
+        stack.kill(stack.daemon)
+        stack.start_daemon()
+        assert (await stack.until_runtime("sim", "stopped")).reason == "stopped by an operator"
+
+
 def with_card(smi: FakeNvidiaSmi, settings: str = "gpus: 1") -> str:
     """A machine with one card, as the fake nvidia-smi tells of it."""
     return f"hardware: {{nvidiaSmi: {smi.program}, sampleIntervalMs: 500}}\n{sim(settings + ', memoryGb: 1')}"

@@ -3,15 +3,23 @@
 import pytest
 
 from core.runtime import RuntimeState as S
-from daemon.reconcile import Action, Hold, Remove, Seen, Start, Stop, Wanted, reconcile
+from daemon.reconcile import Action, Hold, Note, Remove, Seen, Start, Stop, Wanted, reconcile
 
 RUN = Wanted(run=True, spec_hash="h1", reason="keep warm")
 OFF = Wanted(run=False, reason="nobody asked for it")
 HELD = Wanted(run=False, hold=True, reason="stopped by an operator")
 
 
-def seen(state: S, spec_hash: str = "h1", *, unit: bool = True, hold: bool = False, restart: bool = False) -> Seen:
-    return Seen(state, has_unit=unit, unit_hold=hold, spec_hash=spec_hash, restart=restart)
+def seen(
+    state: S,
+    spec_hash: str = "h1",
+    *,
+    unit: bool = True,
+    hold: bool = False,
+    restart: bool = False,
+    note: bool = False,
+) -> Seen:
+    return Seen(state, has_unit=unit, unit_hold=hold, spec_hash=spec_hash, restart=restart, note_due=note)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,12 @@ def seen(state: S, spec_hash: str = "h1", *, unit: bool = True, hold: bool = Fal
         (RUN, seen(S.STOPPING, restart=True), None),
         (RUN, seen(S.DRAINING, "h0"), None),
         (RUN, seen(S.FAILED), None),
+        (RUN, seen(S.FAILED, note=True), Note("r")),
+        (RUN, seen(S.RUNNING, note=True), Note("r")),
+        (RUN, seen(S.FAILED, restart=True, note=True), Start("r", "keep warm")),
+        (RUN, seen(S.FAILED, "h0", note=True), Start("r", "keep warm")),
+        (OFF, seen(S.FAILED, note=True), Remove("r")),
+        (HELD, seen(S.FAILED, note=True), Stop("r", "stopped by an operator", hold=True)),
         (RUN, seen(S.FAILED, restart=True), Start("r", "keep warm")),
         (RUN, seen(S.FAILED, "h0"), Start("r", "keep warm")),
         (OFF, seen(S.STOPPED, unit=False), None),

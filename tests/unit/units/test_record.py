@@ -1,6 +1,7 @@
 """The record in a unit file: written, read back, and what is not a record of ours."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 
 from core.runtime import Authority, AuthorityScope
 from tests.unit.units.samples import GPU, PLAIN
-from units.model import UnitRecord
-from units.record import RecordUnreadable, parse_record, render_record, replace_hold
+from units.model import Failure, UnitRecord
+from units.record import RecordUnreadable, change_record, parse_record, render_record
 from units.render import render_unit
 
 TEXT = st.text(alphabet="ab\"'\\ %$=[]#;é\u2028\u00a0", max_size=12)
@@ -26,6 +27,7 @@ RECORDS = st.builds(
     devices=st.lists(SOME, max_size=3).map(tuple),
     since=TEXT,
     hold=st.booleans(),
+    failure=st.none() | st.builds(Failure.of, SOME, st.text(min_size=1, max_size=400)),
 )
 
 
@@ -35,16 +37,23 @@ def test_a_record_is_read_back_from_its_unit_file(record: UnitRecord) -> None:
     assert parse_record(render_unit(replace(GPU, record=record))) == record
 
 
-@given(RECORDS, st.booleans())
-def test_holding_a_runtime_changes_nothing_else_in_its_file(record: UnitRecord, hold: bool) -> None:
+@given(RECORDS, st.booleans(), st.none() | st.builds(Failure.of, SOME, TEXT))
+def test_changing_a_record_changes_nothing_else_in_its_file(
+    record: UnitRecord, hold: bool, failure: Failure | None
+) -> None:
     text = render_unit(replace(PLAIN, record=record))
-    assert replace_hold(text, hold) == render_unit(replace(PLAIN, record=replace(record, hold=hold)))
+    change = partial(replace, hold=hold, failure=failure)
+    assert change_record(text, change) == render_unit(replace(PLAIN, record=change(record)))
+
+
+def hold(record: UnitRecord) -> UnitRecord:
+    return replace(record, hold=True)
 
 
 def test_keys_of_a_newer_version_are_passed_over_and_kept() -> None:
     text = render_unit(PLAIN) + "Colour=red green\n# a note\n"
     assert parse_record(text) == PLAIN.record
-    assert replace_hold(text, True).endswith("Hold=yes\nColour=red green\n# a note\n")
+    assert change_record(text, hold).endswith("Hold=yes\nColour=red green\n# a note\n")
 
 
 RECORD = "[X-Llmgw]\nRuntimeId=a\nKind=engine\n"
@@ -71,6 +80,8 @@ RECORD = "[X-Llmgw]\nRuntimeId=a\nKind=engine\n"
         RECORD + "Ports=١\n",
         RECORD + "Ports=" + "9" * 5000 + "\n",
         RECORD + "Hold=maybe\n",
+        RECORD + "Failure=code\n",
+        RECORD + "Failure=code message more\n",
         RECORD + "AuthorityScope=emperor\n",
         RECORD + 'Engine="open\n',
         RECORD + "Engine=%n\n",
@@ -95,4 +106,4 @@ def test_reading_garbage_gives_a_record_or_one_error(text: str) -> None:
 
 def test_a_record_that_does_not_end_the_file_is_not_rewritten() -> None:
     with pytest.raises(RecordUnreadable):
-        replace_hold(RECORD + "[Service]\nExecStart=/bin/true\n", True)
+        change_record(RECORD + "[Service]\nExecStart=/bin/true\n", hold)
