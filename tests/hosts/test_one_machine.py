@@ -21,6 +21,7 @@ from tests.hosts.wheels import starter_wheels
 pytestmark = pytest.mark.engine
 
 _SCORE_LIMIT = 2.0
+_GATEWAY = "llmgw-gateway.service"
 
 
 @cache
@@ -147,6 +148,47 @@ def test_no_connection_is_refused_while_the_gateway_restarts() -> None:
         script = f"for i in $(seq 60); do {ask}; [ $i != 20 ] || systemctl --no-block restart llmgw-gateway; done"
         codes = node.host.run("sh", "-c", script, timeout_s=120).stdout.split()
         assert codes == ["200"] * 60
+
+
+def test_a_reloaded_gateway_serves_on_at_the_same_socket_and_at_no_other() -> None:
+    with served() as node:
+        # Two workers, as on a larger machine: there each would have a socket of its own, were it not for systemd's.
+        node.host.path("/etc/systemd/system/llmgw-gateway.service.d").mkdir()
+        drop_in = node.host.path("/etc/systemd/system/llmgw-gateway.service.d/workers.conf")
+        drop_in.write_text("[Service]\nEnvironment=LLMGW_WORKERS=2\n")
+        node.host.run("systemctl", "daemon-reload")
+        node.host.run("systemctl", "restart", _GATEWAY)
+        arbiter, listening = node.main_pid(_GATEWAY), _listening(node)
+        before = _workers(node, arbiter)
+        ask = {"model": node.model(), "prompt": "Count:", "stream": True, "max_tokens": 400, "ignore_eos": True}
+        node.host.path("/root/ask.json").write_text(json.dumps(ask))
+        words = "curl -sSN -H content-type:application/json -d @/root/ask.json http://127.0.0.1:8100/v1/completions"
+        node.host.run("systemd-run", "--unit=stream", "sh", "-c", f"exec {words} > /root/stream")
+        _until(node, "grep -q data: /root/stream")
+        node.host.run("systemctl", "reload", _GATEWAY)
+        _until(node, f"[ $(pgrep -cP {arbiter}) -ge 3 ]")
+        assert "[DONE]" not in node.host.path("/root/stream").read_text(), "too short a stream to prove anything"
+        assert "Paris" in node.chat()
+        _until(node, "grep -q 'data: .DONE.' /root/stream")
+        _until(node, f"[ $(pgrep -cP {arbiter}) = 2 ]")
+        assert not _workers(node, arbiter) & before
+        assert "Paris" in node.chat()
+        assert node.main_pid(_GATEWAY) == arbiter
+        assert _listening(node) == listening
+
+
+def _until(node: Node, condition: str) -> None:
+    """Wait until a shell's condition holds in the host."""
+    node.host.run("timeout", "60", "sh", "-c", f"until {condition}; do sleep 0.1; done", timeout_s=70)
+
+
+def _workers(node: Node, arbiter: int) -> set[int]:
+    return {int(pid) for pid in node.host.run("pgrep", "--parent", str(arbiter), check=False).stdout.split()}
+
+
+def _listening(node: Node) -> list[str]:
+    lines = node.host.run("ss", "--listening", "--tcp", "--numeric", "--no-header").stdout.splitlines()
+    return sorted(line.split()[3] for line in lines)
 
 
 def test_an_upgrade_leaves_the_engine_serving() -> None:
