@@ -236,14 +236,14 @@ class Node:
         return may(
             Caller(Who.CONFIG, self.preparer.node),
             Act.RELOAD,
-            self._authority(self.controllers[runtime_id]),
+            self._authority(self.controllers.get(runtime_id)),
             this_node=self.preparer.node,
         )
 
-    def _authority(self, controller: RuntimeController) -> Authority:
+    def _authority(self, controller: RuntimeController | None) -> Authority:
         """Whose runtime it is; one that has no unit yet is ours."""
         own = Authority(owner=self.preparer.node)
-        return controller.record.authority if controller.record is not None else own
+        return controller.record.authority if controller is not None and controller.record is not None else own
 
     def _require(self, who: Who, action: Act, controller: RuntimeController) -> None:
         require(
@@ -348,7 +348,7 @@ class Node:
         seen = self._seen()
         known = {i: seen.get(i, Seen(RuntimeState.STOPPED)) for i in {*seen, *loaded.config.runtimes}}
         wanted = wanted_of(loaded.config, self._intents)
-        actions = reconcile(wanted, known)
+        actions = [action for action in reconcile(wanted, known) if self._may_touch(action.runtime_id)]
         stops = [a.runtime_id for a in actions if isinstance(a, Stop)]
         return ReloadResult(
             changed=loaded.config != self.config_use.loaded.config,
@@ -392,7 +392,7 @@ class Node:
         set_mark(self._stopped_mark, present=not on)
         self._intents.serve(on)
         self._wake.set()
-        return [] if on else [i for i, c in self.controllers.items() if c.state not in _AT_REST]
+        return [] if on else [i for i, c in self.controllers.items() if c.state not in _AT_REST and self._may_touch(i)]
 
     def take_report(self, report: ActivityReport) -> None:
         """A gateway worker told what it has under way."""

@@ -86,7 +86,8 @@ def plan_admission(request: Resident, residents: Sequence[Resident], pools: Sequ
         message = f"{_fits(request, sums)} once {_names(evict)} {'is' if len(evict) == 1 else 'are'} stopped"
         return Plan(request.runtime_id, Verdict.ADMITTED, message, evict, sums, kept)
     verdict = _blame(others, kept, sums)
-    return Plan(request.runtime_id, verdict, _refusal(request, verdict, sums, kept), (), sums, kept)
+    owners = {r.runtime_id: f" of {r.owner}" for r in others if r.owner}
+    return Plan(request.runtime_id, verdict, _refusal(request, verdict, sums, kept, owners), (), sums, kept)
 
 
 def best_plan(plans: Sequence[Plan]) -> Plan:
@@ -154,7 +155,13 @@ def _fits(request: Resident, sums: Sequence[PoolPlan]) -> str:
     return f"{request.runtime_id} needs {needs}; it fits" if needs else f"{request.runtime_id} fits"
 
 
-def _refusal(request: Resident, verdict: Verdict, sums: Sequence[PoolPlan], kept: Mapping[str, Protected]) -> str:
+def _refusal(
+    request: Resident,
+    verdict: Verdict,
+    sums: Sequence[PoolPlan],
+    kept: Mapping[str, Protected],
+    owners: Mapping[str, str],
+) -> str:
     short = next(one for one in sums if one.over_mib)
     free = short.pool.budget_mib - (short.projected_mib - short.requested_mib)
     text = (
@@ -165,7 +172,11 @@ def _refusal(request: Resident, verdict: Verdict, sums: Sequence[PoolPlan], kept
         Verdict.KEEP_WARM: (Protected.KEEP_WARM,),
         Verdict.AUTHORITY: (Protected.AUTHORITY,),
     }.get(verdict, ())
-    names = [f"{runtime_id} ({why})" for runtime_id, why in sorted(kept.items()) if why in blockers]
+    names = [
+        f"{runtime_id} ({why}{owners.get(runtime_id, '')})"
+        for runtime_id, why in sorted(kept.items())
+        if why in blockers
+    ]
     if verdict is Verdict.IMPOSSIBLE:
         return f"{text}, and stopping everything would not be enough: the budget is {_gib(short.pool.budget_mib)}"
     return f"{text}; {_names(names)} {'stays' if len(names) == 1 else 'stay'}"

@@ -55,13 +55,15 @@ async def answer_health_late(stack: Stack) -> None:
 
 
 @asynccontextmanager
-async def reporting(stack: Stack, activity: RuntimeActivity) -> AsyncIterator[None]:
+async def reporting(stack: Stack, activity: RuntimeActivity, *names: str) -> AsyncIterator[None]:
     """A gateway worker that goes on telling of these requests."""
     async with HttpClient(unix_socket=stack.layout.daemon_socket) as http:
 
         async def report() -> None:
             while True:
-                message = ActivityReport(source="test", epoch="e", version=1 << 40, runtimes={"sim": activity})
+                message = ActivityReport(
+                    source="test", epoch="e", version=1 << 40, runtimes=dict.fromkeys(names or ("sim",), activity)
+                )
                 await http.fetch("POST", "/v1/activity", body=msgspec.json.encode(message), timeout_s=10)
                 await asyncio.sleep(0.5)
 
