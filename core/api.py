@@ -105,6 +105,8 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     upstream_model: str = ""
     """The target's own name for the model; empty when it is the id that clients use."""
     routes: list[str] = []
+    usage_when_asked: bool = False
+    """Its streams say what they cost only to who asks for it (`stream_options.include_usage`); it knows the field."""
     max_concurrency: int = 1
     max_queued_requests: int | None = None
     """Requests that may wait for a slot; null: four for each slot, at least eight."""

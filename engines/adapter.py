@@ -141,6 +141,9 @@ class EngineAdapter(Protocol):
     needs_build: bool
     routes: frozenset[str]
     """Paths that the gateway may ask of this engine (`/v1/chat/completions`, …)."""
+    usage_when_asked: bool
+    """Whether its streams say how many tokens they were only when `stream_options.include_usage` asks for it. False
+    also for an engine that may not know the field: its streams are counted by their events."""
     demands_key: bool
     """Whether the engine itself refuses requests without its key."""
     overhead_mib: int | None

@@ -37,6 +37,7 @@ from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAl
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES
+from gateway.usage.account import Accountant
 from gateway.wake import Waker
 
 
@@ -54,7 +55,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     reporter = Reporter(daemon, state, loads, clock)
     waker = Waker(daemon)
     requests = RequestLog(log)
-    dispatcher = Dispatcher(state, loads, Endings(requests))
+    dispatcher = Dispatcher(state, loads, Endings(requests), Accountant())
 
     app: FalconApp = App(middleware=[Lifecycle(state, loads, reporter, daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.

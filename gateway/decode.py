@@ -9,6 +9,7 @@ authorised is the model that answers.
 """
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.errors import ApiError
 from gateway.shorten import shorten_strings
@@ -25,11 +26,15 @@ class Asked(msgspec.Struct, frozen=True):
 
     model: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions | None | UnsetType = UNSET
 
     @property
     def wants_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage is True
+        return isinstance(self.stream_options, StreamOptions) and self.stream_options.include_usage is True
+
+    @property
+    def has_stream_options(self) -> bool:
+        return self.stream_options is not UNSET
 
 
 _LARGE_BYTES = 128 << 10

@@ -23,6 +23,8 @@ from gateway.translate.failures import BadAnswer, EngineError
 
 _LARGEST_ANSWER = 64 << 20
 """Bytes of an answer that is edited as a whole."""
+_BEGIN_BYTES = 1024
+_TAIL_BYTES = 8192
 
 
 class StreamEdit(Protocol):
@@ -86,6 +88,8 @@ class EditedAnswer:
         self._status: int | None = None
         self._is_over = False
         self._size = 0
+        self._begin = b""
+        self._tail = b""
         self._is_held_back = False
         self._begun_s = monotonic()
         self._first_byte_s: float | None = None
@@ -159,10 +163,11 @@ class EditedAnswer:
     async def _read_whole(self, answer: exchange, target: Target, route: RouteTarget) -> bytes:
         ended = Ended.CLIENT_GONE
         try:
-            body = self._edit.whole(route, answer.status, await answer.read(_LARGEST_ANSWER))
-            self._size = len(body)
+            body = await answer.read(_LARGEST_ANSWER)
+            self._note(body)
+            edited = self._edit.whole(route, answer.status, body)
             ended = Ended.COMPLETE
-            return body
+            return edited
         except (ExchangeError, BadAnswer) as error:
             ended = error.ended if isinstance(error, ExchangeError) else Ended.MALFORMED
             self._status = None
@@ -175,9 +180,9 @@ class EditedAnswer:
         ended = Ended.CLIENT_GONE
         try:
             async for data in answer:
+                self._note(data)
                 ready = stream.feed(data)
                 if ready:
-                    self._size += len(ready)
                     self._is_held_back = True
                     yield ready
                     self._is_held_back = False
@@ -191,6 +196,12 @@ class EditedAnswer:
             raise BrokenOff("the engine ended before its answer's end") from error
         finally:
             await self._let_go(answer, target, ended)
+
+    def _note(self, data: bytes) -> None:
+        """Remember of the engine's bytes what accounting needs."""
+        self._size += len(data)
+        self._begin += data[: _BEGIN_BYTES - len(self._begin)]
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
 
     async def _let_go(self, answer: exchange, target: Target, ended: Ended) -> None:
         """Close what is still open of the engine's answer, and account for the request: once."""
@@ -216,7 +227,8 @@ class EditedAnswer:
             size_bytes=self._size,
             first_byte_s=self._first_byte_s,
             total_s=monotonic() - self._begun_s,
-            tail=b"",
+            tail=self._tail,
             target=self._attempts[-1].target if self._attempts else None,
             attempts=tuple(self._attempts),
+            begin=self._begin,
         )

@@ -23,6 +23,10 @@ class RequestRecord(msgspec.Struct):
     served: str = ""
     """The id of the model that it means; empty while it is not known to be one of ours."""
     stream: bool = False
+    wants_usage: bool = False
+    """The client asked for the usage of its stream, and will see it."""
+    has_stream_options: bool = False
+    """The request has some, whatever they say."""
     key: str = ""
     """The key's name, never the key; empty: open access."""
     target: str = ""

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from core.api import RouteTarget
 from core.http.plan import Attempt, Progress, RelayOutcome, RelayPlan
 from core.http.pool import Target
+from core.http.trim import Unwanted
 from core.http.verdict import Ended
 from gateway.ending import Endings, RequestRecord
 from gateway.errors import ApiError, stream_error_event
 from gateway.loads import Loads
 from gateway.state import RouteState, Upstream
+from gateway.usage.account import Accountant
+from gateway.usage.asking import USAGE_EVENTS, ask_for_usage, is_asked, may_be_asked
 
 MAX_ATTEMPTS = 4
 """Targets that one request may be sent to."""
@@ -35,14 +38,15 @@ class Dispatcher:
     state: RouteState
     loads: Loads
     endings: Endings
+    accountant: Accountant
 
 
 class InferencePlan(RelayPlan):
     """One request's way over its targets. It comes with a slot of the first; whoever makes it must `close` it."""
 
     __slots__ = (
-        "_candidates", "_dispatcher", "_has_slot", "_held", "_next", "_unit", "_upstreams", "is_short", "path",
-        "progress", "record",
+        "_candidates", "_dispatcher", "_has_slot", "_held", "_next", "_unit", "_upstreams", "edits_body", "is_short",
+        "path", "progress", "record",
     )  # fmt: skip
 
     error_event = _BROKEN_EVENT
@@ -63,6 +67,7 @@ class InferencePlan(RelayPlan):
         self.is_short = False
         """Whether there was another target to ask, and no slot free at it."""
         self.record = record
+        self.edits_body = may_be_asked(record)
         self.progress: Progress | None = None
         """How the relay stands, while it does."""
 
@@ -115,6 +120,17 @@ class InferencePlan(RelayPlan):
         """The target that `next_target` named last."""
         return self._candidates[self._next - 1]
 
+    def request_body(self, target: Target, body: bytes) -> bytes:
+        if not is_asked(self.record, self._route(target)):
+            return body
+        return ask_for_usage(body, has_options=self.record.has_stream_options)
+
+    def unwanted(self, target: Target) -> Unwanted | None:
+        return USAGE_EVENTS if is_asked(self.record, self._route(target)) else None
+
+    def _route(self, target: Target) -> RouteTarget:
+        return next(candidate for candidate in self._candidates if candidate.id == target.name)
+
     def response_headers(self, target: Target) -> bytes:
         record = self.record
         record.target = target.name
@@ -140,6 +156,7 @@ class InferencePlan(RelayPlan):
         record.first_byte_s = outcome.first_byte_s or 0.0
         if outcome.status is not None or outcome.ended is Ended.CLIENT_GONE:
             record.status = outcome.status or 0
+            self._dispatcher.accountant.fill(record, outcome)
             self._dispatcher.endings.tell(record)
 
     def _release(self, target: Target) -> None:

@@ -6,10 +6,13 @@ Also how a server without our relay is served: there the two names may be the sa
 from falcon.asgi import Request, Response
 
 from core.api import RouteTarget
-from gateway.edited import EditedAnswer
+from core.http.trim import Trimmer
+from gateway.edited import EditedAnswer, StreamEdit
+from gateway.ending import RequestRecord
 from gateway.relay import InferencePlan
 from gateway.rewrite import StreamRenamer, rename_model
 from gateway.table import ModelEntry
+from gateway.usage.asking import USAGE_EVENTS, ask_for_usage, is_asked
 
 
 class Renaming:
@@ -17,7 +20,8 @@ class Renaming:
 
     media_type = ""
 
-    def __init__(self, entry: ModelEntry, asked: str, body: bytes, path: bytes) -> None:
+    def __init__(self, record: RequestRecord, entry: ModelEntry, asked: str, body: bytes, path: bytes) -> None:
+        self._record = record
         self._entry = entry
         self._asked = asked
         self._body = body
@@ -25,17 +29,35 @@ class Renaming:
 
     def request(self, target: RouteTarget) -> tuple[bytes, bytes]:
         name = self._entry.upstream_name(target)
-        return self._path, self._body if name == self._asked else rename_model(self._body, name)
+        body = self._body if name == self._asked else rename_model(self._body, name)
+        if is_asked(self._record, target):
+            body = ask_for_usage(body, has_options=self._record.has_stream_options)
+        return self._path, body
 
     def whole(self, target: RouteTarget, status: int, body: bytes) -> bytes:
         return rename_model(body, self._asked)
 
-    def stream(self, target: RouteTarget) -> StreamRenamer:
-        return StreamRenamer(self._asked)
+    def stream(self, target: RouteTarget) -> StreamEdit:
+        renamer = StreamRenamer(self._asked)
+        return _WithoutUsage(renamer) if is_asked(self._record, target) else renamer
 
     def error_event(self, error: Exception) -> bytes:
         # The blank line ends an event that broke off in its middle; where none did, it means nothing.
         return b"\n\n" + InferencePlan.error_event
+
+
+class _WithoutUsage:
+    """A stream of which the client did not ask for the usage, and we did."""
+
+    def __init__(self, edit: StreamEdit) -> None:
+        self._trimmer = Trimmer(USAGE_EVENTS, is_chunked=False)
+        self._edit = edit
+
+    def feed(self, data: bytes) -> bytes:
+        return self._edit.feed(self._trimmer.feed(data))
+
+    def finish(self) -> bytes:
+        return self._edit.feed(self._trimmer.finish()) + self._edit.finish()
 
 
 class RenamedAnswer:
@@ -49,4 +71,5 @@ class RenamedAnswer:
 
     async def respond(self, req: Request, resp: Response, path: bytes) -> None:
         """Raises: ApiError when no target answers."""
-        await EditedAnswer(self._plan, Renaming(self._entry, self._asked, self._body, path)).respond(req, resp)
+        edit = Renaming(self._plan.record, self._entry, self._asked, self._body, path)
+        await EditedAnswer(self._plan, edit).respond(req, resp)

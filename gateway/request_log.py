@@ -61,20 +61,31 @@ class RequestLog:
 def format_record(record: RequestRecord) -> str:
     """The line. Pure."""
     r = record
-    known = _describe(r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code)
+    known = _describe(r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code, r.is_estimated)
     return (
         f"request id={r.request_id}{known} size_bytes={r.size_bytes} queued_s={r.queued_s:.3f}"
+        f" prompt_tokens={r.prompt_tokens} cached_tokens={r.cached_tokens} completion_tokens={r.completion_tokens}"
         f" first_byte_s={r.first_byte_s:.4f} took_s={r.ended_s - r.started_s:.4f}"
     )
 
 
 @lru_cache(maxsize=1024)
 def _describe(  # noqa: PLR0913 - all that is the same from one request to the next
-    path: str, model: str, target: str, key: str, stream: bool, status: int, ended: str, attempts: int, code: str
+    path: str,
+    model: str,
+    target: str,
+    key: str,
+    stream: bool,
+    status: int,
+    ended: str,
+    attempts: int,
+    code: str,
+    is_estimated: bool,
 ) -> str:
     return (
         f" path={path} model={_shown(model)} status={status} ended={ended}{f' code={code}' if code else ''}"
         f" target={_shown(target)} attempts={attempts} stream={'yes' if stream else 'no'} key={_shown(key)}"
+        f" estimated={'yes' if is_estimated else 'no'}"
     )
 
 

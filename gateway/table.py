@@ -12,7 +12,9 @@ from core.api import RouteModel, RouteTable, RouteTarget
 from gateway.auth import AccessPolicy, compile_policy
 
 CHAT = "/v1/chat/completions"
-INFERENCE_PATHS = (CHAT, "/v1/completions", "/v1/embeddings")
+COMPLETIONS = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+INFERENCE_PATHS = (CHAT, COMPLETIONS, EMBEDDINGS)
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"

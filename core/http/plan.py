@@ -11,6 +11,7 @@ import msgspec
 
 from core.http.asgi import Headers
 from core.http.pool import Target
+from core.http.trim import Unwanted
 from core.http.verdict import Ended
 
 
@@ -49,6 +50,10 @@ class RelayOutcome(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...]
     refusal: Refusal | None = None
     """What the last upstream said, where no head was passed on and the plan wants to know."""
+    begin: bytes = b""
+    """The body's first bytes, up to 1 KiB; empty where `tail` is the whole body."""
+    was_sent: bool = True
+    """Whether any upstream got the request."""
 
 
 class Progress(Protocol):
@@ -74,6 +79,8 @@ class RelayPlan:
     """An SSE event (`data: …\\n\\n`) that tells the client of a stream that it broke. Never a terminator."""
     reads_refusals: bool = False
     """Whether an upstream's answer of 400 and more is read and told in the outcome, for who says it in other words."""
+    edits_body: bool = False
+    """Whether `request_body` is to be asked."""
     first_byte_timeout_s: float | None = None
     """From the request's last byte to the head of the response; None: as long as it takes."""
     between_bytes_timeout_s: float | None = None
@@ -83,6 +90,14 @@ class RelayPlan:
 
     def next_target(self, failed: Attempt | None) -> Target | None:
         """The target to ask, or None when there is no other. `failed` is the attempt before; None at first."""
+        return None
+
+    def request_body(self, target: Target, body: bytes) -> bytes:
+        """What this target is sent instead of `body`."""
+        return body
+
+    def unwanted(self, target: Target) -> Unwanted | None:
+        """What is left out of this target's answer, when that is a stream of events."""
         return None
 
     def response_headers(self, target: Target) -> bytes:

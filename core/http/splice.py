@@ -16,9 +16,11 @@ from core.http.heads import Delimiter, is_event_stream, request_head, response_h
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.repeat import RememberedResponse
+from core.http.trim import Trimmer
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended, Verdict, classify_status
 
+_BEGIN_BYTES = 1024
 _TAIL_BYTES = 1024
 _LONG_READ_BYTES = 8192
 _REFUSAL_BYTES = 64 << 10
@@ -55,9 +57,9 @@ class Relay:
     """One request's way through the targets."""
 
     __slots__ = (
-        "_attempts", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
+        "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
         "_first_byte", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected", "_retried_stale", "_seen",
-        "_size", "_status", "_tail", "_target", "_transport", "_write", "decodes",
+        "_size", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -79,11 +81,14 @@ class Relay:
         self._first_byte: float | None = None
         self._size = 0
         self._seen = (0, 0.0)
+        self._begin = b""
         self._tail = b""
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
         self._events = False
         self._transport: asyncio.Transport | None = None
+        self._trimmer: Trimmer | None = None
+        self._was_sent = False
         self._write = _nowhere
 
     def start(self) -> None:
@@ -159,6 +164,9 @@ class Relay:
     def _send(self, target: Target, connection: UpstreamConnection) -> None:
         client, body = self._client, self._body
         self._connection = connection
+        self._was_sent = True
+        if self._plan.edits_body:
+            body = self._plan.request_body(target, body)
         head = request_head(client.method, self._path, client.upstream_lines(), fixed=target.fixed, length=len(body))
         if self._plan.first_byte_timeout_s is not None or self._plan.between_bytes_timeout_s is not None:
             self._seen = (0, monotonic())
@@ -205,7 +213,10 @@ class Relay:
             client.keep_alive = False
             added += b"connection: close\r\n"
         self._size = len(body)
-        self._tail = body if len(body) <= _LONG_READ_BYTES else body[-_LONG_READ_BYTES:]
+        if len(body) <= _LONG_READ_BYTES:
+            self._tail = body
+        else:
+            self._begin, self._tail = body[:_BEGIN_BYTES], body[-_LONG_READ_BYTES:]
         transport.write(remembered.head(digits, added) + body)
         client.relay_settled(None)
 
@@ -275,6 +286,8 @@ class Relay:
             client.keep_alive = False
         elif self._delimiter is Delimiter.CHUNKS:
             self._events = bool(self._plan.error_event) and is_event_stream(framing.headers)
+        if self._delimiter is not Delimiter.LENGTH and self._plan.edits_body:
+            self._trim(framing, target)
         self._body = b""
         self._transport = transport
         self._write = self._write_first
@@ -287,8 +300,34 @@ class Relay:
         pending, transport = self._pending, self._transport
         if transport is not None:
             self._pending = b""
-            self._write = transport.write
-            transport.write(pending + data)
+            self._write = self._write_early
+            self._begin = data[:_BEGIN_BYTES]
+            trimmer = self._trimmer
+            transport.write(pending + (data if trimmer is None else trimmer.feed(data)))
+
+    def _write_early(self, data: bytes) -> None:
+        """Keep the answer's first bytes; once there are enough of them, the rest goes straight to the transport."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._begin += data[: _BEGIN_BYTES - len(self._begin)]
+        if len(self._begin) == _BEGIN_BYTES:
+            self._write = transport.write if self._trimmer is None else self._write_trimmed
+        if self._trimmer is None:
+            transport.write(data)
+        else:
+            self._write_trimmed(data)
+
+    def _write_trimmed(self, data: bytes) -> None:
+        trimmer, transport = self._trimmer, self._transport
+        if trimmer is not None and transport is not None:
+            transport.write(trimmer.feed(data))
+
+    def _trim(self, framing: ResponseFraming, target: Target) -> None:
+        """Have events left out of this answer, if the plan wants it and it has any."""
+        unwanted = self._plan.unwanted(target) if framing.status < 400 and is_event_stream(framing.headers) else None
+        if unwanted is not None:
+            self._trimmer = Trimmer(unwanted, is_chunked=self._delimiter is Delimiter.CHUNKS)
 
     def _collect(self, data: bytes) -> None:
         """Of a refusal's body; it is short, or not worth more."""
@@ -298,10 +337,13 @@ class Relay:
 
     def _break(self, ended: Ended) -> None:
         """The upstream broke after its head: the client must see that the answer is not whole."""
-        at_boundary = self._size == 0 or self._tail.endswith(_EVENT_BOUNDARY)
-        if self._events and at_boundary:
+        trimmer, transport = self._trimmer, self._transport
+        is_edited = trimmer is not None and trimmer.is_edited
+        at_boundary = self._size == 0 or is_edited or self._tail.endswith(_EVENT_BOUNDARY)
+        if self._events and at_boundary and transport is not None:
             event = self._plan.error_event
-            self._write(b"%x\r\n%b\r\n" % (len(event), event))
+            pending, self._pending = self._pending, b""
+            transport.write(b"%b%x\r\n%b\r\n" % (pending, len(event), event))
         self._end(ended, clean=False)
 
     def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
@@ -317,6 +359,8 @@ class Relay:
     def _end(self, ended: Ended, *, clean: bool = True) -> None:
         if self._pending and ended is not Ended.CLIENT_GONE:
             self._write_first(b"")
+        if self._trimmer is not None and self._transport is not None and ended is Ended.COMPLETE:
+            self._transport.write(self._trimmer.finish())
         outcome = self._outcome(ended)
         self._write = _nowhere
         self._transport = None
@@ -339,6 +383,8 @@ class Relay:
             self._target,
             self._attempts,
             self._told_refusal(),
+            self._begin,
+            self._was_sent,
         )
 
     def _told_refusal(self) -> Refusal | None:

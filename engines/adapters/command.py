@@ -30,6 +30,7 @@ class CommandAdapter:
     name = "command"
     needs_weights = False
     needs_build = False
+    usage_when_asked = False  # nobody knows whether it knows the field
     demands_key = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
     overhead_mib: int | None = None  # nobody knows what a foreign command needs: `memoryGb` tells

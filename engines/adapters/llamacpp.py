@@ -56,6 +56,7 @@ class LlamaCppAdapter:
     name = "llamacpp"
     needs_weights = True
     needs_build = True
+    usage_when_asked = False  # its last event has `timings`, unasked
     demands_key = True
     routes = frozenset(
         {

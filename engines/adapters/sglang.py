@@ -58,6 +58,7 @@ class SglangAdapter:
     name = "sglang"
     needs_weights = True
     needs_build = True
+    usage_when_asked = True
     demands_key = True
     routes = frozenset(
         {

@@ -53,6 +53,7 @@ class SimAdapter:
     name = "sim"
     needs_weights = False
     needs_build = False
+    usage_when_asked = True
     demands_key = True
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 64  # an interpreter

@@ -34,6 +34,7 @@ class TrtLlmAdapter:
     name = "trtllm"
     needs_weights = True
     needs_build = True
+    usage_when_asked = True
     demands_key = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 8192

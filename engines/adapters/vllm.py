@@ -57,6 +57,7 @@ class VllmAdapter:
     name = "vllm"
     needs_weights = True
     needs_build = True
+    usage_when_asked = True
     demands_key = True
     routes = frozenset(
         {

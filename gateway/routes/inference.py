@@ -183,6 +183,8 @@ class Inference:
         model = asked.model or ""
         record.model = cut(model)
         record.stream = asked.stream is True
+        record.wants_usage = asked.wants_usage
+        record.has_stream_options = asked.has_stream_options
         record.request_bytes = len(body)
         return model
 

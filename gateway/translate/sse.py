@@ -55,3 +55,9 @@ class EventReader:
 def write_event(name: str, payload: dict[str, object]) -> bytes:
     """A named event, as Anthropic's streams have them."""
     return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), msgspec.json.encode(payload))
+
+
+def read_data(event: bytes) -> bytes:
+    """The data of one whole event, its lines joined; empty when it has none."""
+    lines = (line.removesuffix(b"\r") for line in event.split(b"\n"))
+    return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))

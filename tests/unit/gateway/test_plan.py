@@ -23,6 +23,7 @@ from gateway.slots import Slots
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.turns import STANDARD
+from gateway.usage.account import Accountant
 from tests.unit.gateway.hand_clock import HandClock
 from tests.unit.gateway.tables import model, table, target
 
@@ -40,7 +41,7 @@ class Bench:
         self.candidates = tuple(target(f"t{number}") for number in range(count))
         self.publish(*self.candidates)
         self.record = RequestRecord("id", "/v1/x", 0.0)
-        dispatcher = Dispatcher(self.state, self.loads, Endings(RequestLog(log)))
+        dispatcher = Dispatcher(self.state, self.loads, Endings(RequestLog(log)), Accountant())
         routes = self.state.routes
         assert routes is not None and self.slots("t0").try_take(STANDARD)
         self.plan = InferencePlan(dispatcher, routes.upstreams, self.candidates, self.record, STANDARD)
