@@ -6,7 +6,8 @@ out of its chunks, cut into events and put into chunks of ours, to its end. So a
 that we know do, has its last two or three reads made anew.
 
 Where it could not be right it does nothing: a read that is not whole chunks, though all before it ended as chunks do,
-passes as it is with all that follows, and so does an event of which there is no end.
+passes as it is with all that follows, and so does an event of which there is no end. An event whose sender ended a
+chunk in the middle of the very word that is searched for may pass, too; the reader then sees what it need not see.
 """
 
 import re
