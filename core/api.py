@@ -13,6 +13,7 @@
     POST /v1/hardware/clear                ClearRequest -> ClearResult
     GET  /v1/doctor                        -> DoctorReport
     GET  /v1/firewall[?fresh=1]            -> core.firewall.FirewallState
+    GET  /v1/keys, POST /v1/keys[/revoke]  -> core.keys
     errors                                 -> ErrorReply with the status of the error's kind
 
 camelCase on the wire. Readers ignore fields they do not know, so that versions can mix. The socket's peer is
@@ -128,7 +129,7 @@ class RouteModel(Message, frozen=True, kw_only=True):
     targets: list[RouteTarget] = []
 
 
-class ApiKey(Message, frozen=True, kw_only=True):
+class ApiKey(Message, frozen=True, kw_only=True, omit_defaults=True):
     """A client's key, as a hash."""
 
     sha256: str
@@ -136,6 +137,16 @@ class ApiKey(Message, frozen=True, kw_only=True):
     scope: str = "inference"
     """`inference` or `admin` (which includes inference)."""
     name: str = ""
+    made: bool = False
+    """`llmgw key create` made it. One of the config's for inference also administers where there is no admin key."""
+    models: list[str] = []
+    """Ids, or patterns with `*` and `?`; none: every model."""
+    expires_s: float = 0.0
+    """Seconds since the Unix epoch; 0: never."""
+    requests_per_minute: int = 0
+    """0: no limit; likewise the following two."""
+    tokens_per_minute: int = 0
+    concurrency: int = 0
 
 
 class SecurityPolicy(Message, frozen=True, kw_only=True):
@@ -144,6 +155,8 @@ class SecurityPolicy(Message, frozen=True, kw_only=True):
     """Whether requests without a key are served; only ever on a loopback bind."""
     allow_remote_admin: bool = False
     allow_non_loopback_bind: bool = False
+    only_admin_keys: bool = False
+    """Administration by an administrator's key only, also where none is listed: the daemon cannot read its keys."""
 
 
 class RouteTable(Message, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from gateway.choice import Choice
 from gateway.ending import Endings
 from gateway.fastlane import FalconApp, FastLane
 from gateway.guard import Guard
+from gateway.key_limits import KeyLimiter
 from gateway.lifecycle import Lifecycle
 from gateway.loads import Loads
 from gateway.relay import Dispatcher
@@ -50,18 +51,20 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     daemon = DaemonClient(layout.daemon_socket)
     pool = UpstreamPool()
     clock = SystemClock()
-    loads = Loads(clock, open_seat(environ))
+    seat = open_seat(environ)
+    loads = Loads(clock, seat)
+    limiter = KeyLimiter(seat, clock)
     state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, loads, log)
     reporter = Reporter(daemon, state, loads, clock)
     waker = Waker(daemon)
     requests = RequestLog(log)
-    dispatcher = Dispatcher(state, loads, Endings(requests), Accountant())
+    dispatcher = Dispatcher(state, loads, Endings(requests, limiter), Accountant(), limiter)
 
     app: FalconApp = App(middleware=[Lifecycle(state, loads, reporter, daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
     app.resp_options.xml_error_serialization = False
     add_handlers(app, log)
-    guard = Guard(state)
+    guard = Guard(state, clock)
     choice = Choice(state, loads)
     inference = tuple(Inference(path, guard, choice, dispatcher, waker) for path in INFERENCE_PATHS)
     app.add_route("/", Index())

@@ -18,7 +18,9 @@ from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 
 from core.api import ApiKey, SecurityPolicy
+from core.clock import Clock
 from gateway.errors import unauthorized
+from gateway.grant import OPEN, Grant
 
 
 class Access(StrEnum):
@@ -35,30 +37,34 @@ class AccessPolicy:
 
     loopback: bool
     allow_missing: bool
-    inference: Mapping[bytes, str]
-    """SHA-256 digest -> the key's name, of every key that the inference class accepts."""
-    admin: Mapping[bytes, str]
-    """Likewise for the admin class: the admin keys, or, where there are none, the inference keys."""
+    inference: Mapping[bytes, Grant]
+    """SHA-256 digest -> what the key grants, of every key that the inference class accepts."""
+    admin: Mapping[bytes, Grant]
+    """Likewise for the admin class: the admin keys, or, where there are none, the config's inference keys."""
     has_admin_keys: bool
+    """Also when all have expired, and when they cannot be read: administration must not open by itself."""
 
 
 def compile_policy(keys: Sequence[ApiKey], security: SecurityPolicy) -> AccessPolicy:
     """Index the table's keys. A key whose hash is not one is dropped: it can open nothing."""
-    inference: dict[bytes, str] = {}
-    admin: dict[bytes, str] = {}
+    inference: dict[bytes, Grant] = {}
+    admin: dict[bytes, Grant] = {}
+    instead: dict[bytes, Grant] = {}
     for key in keys:
         digest = _digest_of(key)
         if digest is not None:
-            name = key.name or key.sha256[:8].lower()
-            inference[digest] = name
+            grant = inference[digest] = Grant(key.name or "unnamed", key)
             if key.scope == "admin":
-                admin[digest] = name
+                admin[digest] = grant
+            elif not key.made:
+                instead[digest] = grant
+    has_admin_keys = bool(admin) or security.only_admin_keys
     return AccessPolicy(
         loopback=is_loopback(security.bind_host),
         allow_missing=security.allow_missing_auth,
         inference=inference,
-        admin=admin or inference,
-        has_admin_keys=bool(admin),
+        admin=admin if has_admin_keys else instead,
+        has_admin_keys=has_admin_keys,
     )
 
 
@@ -70,21 +76,26 @@ def _digest_of(key: ApiKey) -> bytes | None:
     return digest if len(digest) == sha256().digest_size else None
 
 
-def decide(access: Access, credential: bytes, peer: str, policy: AccessPolicy) -> str:
-    """Allow the request and name its key (empty: open access), or raise the one `unauthorized`.
+def decide(access: Access, credential: bytes, peer: str, policy: AccessPolicy, clock: Clock) -> Grant:
+    """What the request's key grants (`OPEN`: none is needed), or raise the one `unauthorized`.
 
     `credential` is what `find_credential` gave, `peer` the client's address (empty: a unix socket).
     """
     if access is Access.PUBLIC:
-        return ""
+        return OPEN
     keys = policy.admin if access is Access.ADMIN else policy.inference
     if credential:
-        name = keys.get(sha256(credential).digest())
-        if name is not None:
-            return name
+        grant = keys.get(sha256(credential).digest())
+        if grant is not None and not has_expired(grant, clock):
+            return grant
     if _is_open(access, peer, policy):
-        return ""
+        return OPEN
     raise unauthorized()
+
+
+def has_expired(grant: Grant, clock: Clock) -> bool:
+    """By the wall clock, in which an expiry is said."""
+    return grant.expires_s > 0 and clock.wall_s() >= grant.expires_s
 
 
 def _is_open(access: Access, peer: str, policy: AccessPolicy) -> bool:

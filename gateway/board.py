@@ -1,4 +1,4 @@
-"""Numbers that all gateway workers share: slots taken, requests that wait, cool-downs.
+"""Numbers that all gateway workers share: slots taken, requests that wait, cool-downs; and keys' (`gateway.key_area`).
 
 gunicorn's workers share nothing by themselves, and a limit that each keeps for itself is no limit. The arbiter makes
 one piece of shared memory before it forks, with a table of 64-bit cells in it: a row for each target, a column for each
@@ -21,11 +21,12 @@ from hashlib import blake2b
 from threading import Lock
 
 from core.errors import UnavailableError
+from gateway.key_area import CELLS as KEY_AREA_CELLS
+from gateway.key_area import COLUMNS, KeyArea
 
 BOARD_VARIABLE = "LLMGW_BOARD"
 """`FD,COLUMN`: how a worker finds the arbiter's board, and its own place on it."""
 
-COLUMNS = 128
 ROWS = 4096
 _PROBES = 64
 """Rows in which a key may stand, counted from its hash."""
@@ -55,7 +56,8 @@ _WAKERS = 1
 _KEYS = _WAKERS + COLUMNS
 _CELLS = _KEYS + 2 * ROWS
 _ROW_CELLS = len(Cell) * COLUMNS
-_SIZE_BYTES = 8 * (_CELLS + ROWS * _ROW_CELLS)
+_KEY_AREA = _CELLS + ROWS * _ROW_CELLS
+_SIZE_BYTES = 8 * (_KEY_AREA + KEY_AREA_CELLS)
 _UNPACK = tuple(struct.Struct(f"={columns}q").unpack_from for columns in range(COLUMNS + 1))
 
 
@@ -71,7 +73,10 @@ class Board:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.memory = mmap.mmap(fd, _SIZE_BYTES)
+        # Nearly all of it is never touched, and must not fill a disk when a worker crashes.
+        self.memory.madvise(mmap.MADV_DONTDUMP)
         self.cells: memoryview[int] = memoryview(self.memory).cast("q")
+        self.keys = KeyArea(self.memory, self.cells, start=_KEY_AREA, high=_HIGH)
         self._wakers: list[int] = []
 
     @classmethod
@@ -114,6 +119,7 @@ class Board:
             cells[seen] = max(cells[seen], cells[seen + column])
             for cell in Cell:
                 cells[base + cell * COLUMNS + column] = 0
+        self.keys.clear_column(column)
         for other in range(1, cells[_HIGH]):
             if other != column:
                 self.wake(other)

@@ -11,6 +11,18 @@ from typing import Protocol
 import msgspec
 
 
+class HeldPlace(Protocol):
+    """A place among what the request's key may have (`gateway.key_limits.KeyUse`)."""
+
+    def header_lines(self) -> bytes: ...
+
+    def charge(self, tokens: int, second: int) -> None: ...
+
+    def release(self) -> None: ...
+
+    def undo(self) -> None: ...
+
+
 class RequestRecord(msgspec.Struct):
     """What is known of a request. A struct, because it costs a quarter of a dataclass to make."""
 
@@ -52,6 +64,8 @@ class RequestRecord(msgspec.Struct):
     cached_tokens: int = 0
     """Of those, what the engine says that it had in its cache."""
     completion_tokens: int = 0
+    place: HeldPlace | None = None
+    """Of a key that has limits."""
     is_estimated: bool = False
     """The engine did not say how many tokens these were, or not all of it."""
 

@@ -109,6 +109,12 @@ def unknown_model(model: str) -> ApiError:
     return ApiError(404, "unknown_model", f"The model '{shown}' does not exist on this gateway.", model=shown)
 
 
+def model_not_allowed(model: str) -> ApiError:
+    """The key is for other models. Said alike of those that exist and of those that do not."""
+    shown = cut(model)
+    return ApiError(403, "model_not_allowed", f"This API key may not use the model '{shown}'.", model=shown)
+
+
 def system_stopped() -> ApiError:
     """An operator freed the node; nobody but an operator ends that."""
     return ApiError(503, "system_stopped", "This node was stopped by its operator and serves no requests now.")

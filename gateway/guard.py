@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from falcon.asgi import Request
 
-from gateway.auth import Access, decide, find_credential
+from core.clock import Clock
+from gateway.auth import Access, decide, find_credential, has_expired
 from gateway.errors import admin_key_required, not_ready, remote_admin_disabled, system_stopped
+from gateway.grant import Grant
 from gateway.incoming import read_browser_facts, read_headers
 from gateway.origin import check_origin
 from gateway.state import Routes, RouteState
@@ -14,23 +16,28 @@ from gateway.state import Routes, RouteState
 class Guard:
     """Authenticates against the current routes."""
 
-    def __init__(self, state: RouteState) -> None:
+    def __init__(self, state: RouteState, clock: Clock) -> None:
         self._state = state
+        self._clock = clock
 
-    def admit(self, access: Access, fields: Mapping[bytes, bytes], peer: str) -> tuple[Routes, str]:
-        """The routes to serve this request with, and the name of its key. Raises: ApiError."""
+    def admit(self, access: Access, fields: Mapping[bytes, bytes], peer: str) -> tuple[Routes, Grant]:
+        """The routes to serve this request with, and what its key grants. Raises: ApiError."""
         routes = self._state.routes
         if routes is None:
             raise not_ready()
         credential = find_credential(fields.get(b"authorization", b""), fields.get(b"x-api-key", b""))
-        return routes, decide(access, credential, peer, routes.lookup.access)
+        return routes, decide(access, credential, peer, routes.lookup.access, self._clock)
 
-    def admit_work(self, fields: Mapping[bytes, bytes], peer: str) -> tuple[Routes, str]:
+    def admit_work(self, fields: Mapping[bytes, bytes], peer: str) -> tuple[Routes, Grant]:
         """`admit` for what an engine is to do: also refused while the node does not serve."""
-        routes, key = self.admit(Access.INFERENCE, fields, peer)
+        routes, grant = self.admit(Access.INFERENCE, fields, peer)
         if not routes.lookup.table.serving:
             raise system_stopped()
-        return routes, key
+        return routes, grant
+
+    def still_holds(self, routes: Routes, grant: Grant) -> bool:
+        """Whether a request may be judged as one before it with the same head: nothing has changed since."""
+        return routes is self._state.routes and not (grant.expires_s and has_expired(grant, self._clock))
 
     def admit_request(self, access: Access, req: Request) -> Routes:
         """`admit` for resources that need nothing else of the headers."""
@@ -53,6 +60,10 @@ class Guard:
             if not access.has_admin_keys:
                 raise admin_key_required()
         return routes
+
+    def admit_reader(self, req: Request) -> tuple[Routes, Grant]:
+        """`admit` for who asks what there is to use. Raises: ApiError."""
+        return self.admit(Access.INFERENCE, read_headers(req.scope["headers"]), peer_of(req.scope.get("client")))
 
 
 def peer_of(client: object) -> str:

@@ -15,6 +15,7 @@ from core.http.trim import Unwanted
 from core.http.verdict import Ended
 from gateway.ending import Endings, RequestRecord
 from gateway.errors import ApiError, stream_error_event
+from gateway.key_limits import KeyLimiter
 from gateway.loads import Loads
 from gateway.state import RouteState, Upstream
 from gateway.usage.account import Accountant
@@ -39,6 +40,7 @@ class Dispatcher:
     loads: Loads
     endings: Endings
     accountant: Accountant
+    limiter: KeyLimiter
 
 
 class InferencePlan(RelayPlan):
@@ -109,6 +111,11 @@ class InferencePlan(RelayPlan):
             self.is_short = True
         return None
 
+    @property
+    def was_used(self) -> bool:
+        """Whether a target was ever named: then `ended` tells the end, and nobody else does."""
+        return not self._has_slot
+
     def close(self) -> None:
         """Give back a slot that was never used."""
         if self._has_slot:
@@ -134,7 +141,8 @@ class InferencePlan(RelayPlan):
     def response_headers(self, target: Target) -> bytes:
         record = self.record
         record.target = target.name
-        return b"x-request-id: %b\r\n%b" % (record.request_id.encode("ascii"), self._upstreams[target.name].header)
+        lines = b"x-request-id: %b\r\n%b" % (record.request_id.encode("ascii"), self._upstreams[target.name].header)
+        return lines if record.place is None else lines + record.place.header_lines()
 
     def attempt_ended(self, attempt: Attempt) -> None:
         self._release(attempt.target)
@@ -165,6 +173,23 @@ class InferencePlan(RelayPlan):
                 self._held.remove(upstream)
                 upstream.load.end(self, self._unit)
                 return
+
+
+class DirectPlan(InferencePlan):
+    """One that is relayed without a task (`gateway.fastlane`)."""
+
+    __slots__ = ()
+
+    def ended(self, outcome: RelayOutcome) -> None:
+        super().ended(outcome)
+        place = self.record.place
+        if place is None or self.record.ended_s:
+            return
+        # Nobody is bound to come and tell this end: the client may be gone before the application is asked.
+        if self.is_short:
+            place.undo()
+        else:
+            place.release()
 
 
 def explain_failure(outcome: RelayOutcome, model: str) -> ApiError:

@@ -132,7 +132,8 @@ class RouteState:
             self._log.warning("upstream_key_unusable", files=",".join(unusable))
         targets = [target for model in table.models for target in model.targets]
         upstreams = {target.id: self._connect(target, keys.get(target.key_file)) for target in targets}
-        self.routes = Routes(build_lookup(table), upstreams)
+        before = self.routes.lookup if self.routes is not None else None
+        self.routes = Routes(build_lookup(table, before), upstreams)
         self._pool.retain({upstream.target for upstream in upstreams.values()})
         self._loads.settle(targets)
         changed, self._changed = self._changed, asyncio.Event()

@@ -62,8 +62,12 @@ def offers(target: RouteTarget, path: str) -> bool:
     return speaks(target, path) or (path in TRANSLATED and speaks(target, TRANSLATED[path]))
 
 
-def build_lookup(table: RouteTable) -> Lookup:
-    """Index a table. A model's own id wins over another model's alias of that name."""
+def build_lookup(table: RouteTable, before: Lookup | None = None) -> Lookup:
+    """Index a table. A model's own id wins over another model's alias of that name.
+
+    What was made of the keys of the table `before` is used again while they are the same: there may be thousands.
+    """
+    is_same = before is not None and (before.table.keys, before.table.security) == (table.keys, table.security)
     models: dict[str, ModelEntry] = {}
     for model in table.models:
         entry = ModelEntry(model, _ready_by_path(model), _is_renamed(model))
@@ -75,7 +79,7 @@ def build_lookup(table: RouteTable) -> Lookup:
         table=table,
         models=models,
         listed=tuple(model for model in table.models if model.advertise and model.targets),
-        access=compile_policy(table.keys, table.security),
+        access=before.access if before is not None and is_same else compile_policy(table.keys, table.security),
     )
 
 

@@ -13,15 +13,18 @@ from falcon.asgi import Request, Response
 from core.http.asgi import SPLICE_EXTENSION, Scope
 from core.http.plan import RelayOutcome
 from core.http.stream import ClientStream
-from gateway.boundary import write_error
+from gateway.boundary import speaks_anthropic, write_error
 from gateway.choice import Choice
 from gateway.decode import check_content, read_asked
 from gateway.ending import RequestRecord
-from gateway.errors import ApiError, cut, unknown_model
+from gateway.errors import ApiError, cut
+from gateway.grant import Grant
 from gateway.guard import Guard, peer_of
 from gateway.incoming import read_class, read_headers
+from gateway.limit_headers import ANTHROPIC, OPENAI
+from gateway.lookup import find_model
 from gateway.readiness import explain_unready
-from gateway.relay import Dispatcher, InferencePlan, explain_failure
+from gateway.relay import DirectPlan, Dispatcher, InferencePlan, explain_failure
 from gateway.renamed import RenamedAnswer
 from gateway.request_log import RequestIds
 from gateway.state import Routes
@@ -49,7 +52,7 @@ class HeadJudgement:
     """What follows from a request's head and the routes at its time."""
 
     routes: Routes
-    key: str
+    grant: Grant
     request_id: bytes
     """As the client sent it; not judged yet."""
     unit: int
@@ -71,6 +74,7 @@ class Inference:
         self._dispatcher = dispatcher
         self._waker = waker
         self._ids = RequestIds()
+        self._words = ANTHROPIC if speaks_anthropic(path) else OPENAI
 
     async def on_post(self, req: Request, resp: Response) -> None:
         failure = req.scope.get(FAILURE)
@@ -85,27 +89,34 @@ class Inference:
             self._refuse(resp, record, error)
         except asyncio.CancelledError:
             # The client left while its model was being loaded: nobody is asked any more, but the line is owed.
-            record.ended = "client_gone"
-            self._dispatcher.endings.tell(record)
+            self._abandon(record)
+            raise
+        except Exception:
+            if record.place is not None:
+                record.place.release()
             raise
 
-    def plan_relay(self, client: ClientStream) -> InferencePlan | None:
+    def plan_relay(self, client: ClientStream) -> DirectPlan | None:
         """The whole decision for the usual request, without waiting for anything: a model that is ready.
 
         None for every other case, refusals included: `on_post` then goes through it again, and answers.
         """
         try:
             head = self._judge_head(client)
-            record = RequestRecord(self._ids.read_or_make(head.request_id), self.path, monotonic(), key=head.key)
-            entry, asked = self._read(head.routes, client.body, record)
+            record = RequestRecord(self._ids.read_or_make(head.request_id), self.path, monotonic(), key=head.grant.name)
+            entry, asked = self._read(head, client.body, record)
         except ApiError:
             return None
         if not entry.ready[self.path] or entry.is_renamed or asked != entry.model.id:
             return None
+        if head.grant.limits is not None and not self._take_place(head.grant, record):
+            return None
         candidates = self._choice.take_now(head.routes, entry, self.path, head.unit)
         if candidates is None:
+            if record.place is not None:
+                record.place.undo()
             return None
-        return InferencePlan(self._dispatcher, head.routes.upstreams, candidates, record, head.unit, self.raw_path)
+        return DirectPlan(self._dispatcher, head.routes.upstreams, candidates, record, head.unit, self.raw_path)
 
     def _judge_head(self, client: ClientStream) -> HeadJudgement:
         """Who asks, and whether the body can be read. Raises: ApiError.
@@ -116,12 +127,12 @@ class Inference:
         remembered = client.remembered
         if remembered is not None:
             known = remembered.note
-            if isinstance(known, HeadJudgement) and known.routes is self._state.routes:
+            if isinstance(known, HeadJudgement) and self._guard.still_holds(known.routes, known.grant):
                 return known
         fields = read_headers(client.headers)
-        routes, key = self._guard.admit_work(fields, peer_of(client.client))
+        routes, grant = self._guard.admit_work(fields, peer_of(client.client))
         check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
-        judged = HeadJudgement(routes, key, fields.get(b"x-request-id", b""), read_class(fields))
+        judged = HeadJudgement(routes, grant, fields.get(b"x-request-id", b""), read_class(fields))
         if remembered is not None:
             remembered.note = judged
         return judged
@@ -129,10 +140,15 @@ class Inference:
     async def _serve(self, req: Request, resp: Response, fields: dict[bytes, bytes], record: RequestRecord) -> None:
         client = find_client(req.scope)
         peer = peer_of(req.scope.get("client"))
-        _, record.key = self._guard.admit_work(fields, peer)
+        routes, grant = self._guard.admit_work(fields, peer)
+        record.key = grant.name
         check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
         body = client.body if client is not None else await read_body(req)
         asked = self._read_asked(body, record)
+        if grant.limits is not None:
+            # What is refused anyway takes nothing.
+            self._find(routes, grant, asked, record)
+            record.place = self._dispatcher.limiter.take(grant, self._words)
         unit = read_class(fields)
         for left in reversed(range(_ROUNDS)):
             plan, entry = await self._plan(asked, fields, peer, unit, record)
@@ -141,6 +157,8 @@ class Inference:
             finally:
                 plan.close()
             if outcome is None:
+                if not plan.was_used:
+                    self._abandon(record)
                 return
             if not plan.is_short or not left:
                 raise explain_failure(outcome, record.model)
@@ -161,8 +179,8 @@ class Inference:
         """A slot of a target that is ready, waited for if need be. Raises: ApiError."""
         while True:
             # Anew each time: while it waited, the key may have gone, and so may the model.
-            routes, _ = self._guard.admit_work(fields, peer)
-            entry = self._find(routes, asked, record)
+            routes, grant = self._guard.admit_work(fields, peer)
+            entry = self._find(routes, grant, asked, record)
             if not entry.ready[self.path]:
                 await self._wait_ready(entry, asked)
                 continue
@@ -173,10 +191,10 @@ class Inference:
                 record.queued_s += waited_s
                 return self.plan_type(self._dispatcher, now.upstreams, candidates, record, unit), entry
 
-    def _read(self, routes: Routes, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
-        """Which model is asked for, and whether it exists. Raises: ApiError."""
+    def _read(self, head: HeadJudgement, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
+        """Which model is asked for, and whether it is there for this key. Raises: ApiError."""
         asked = self._read_asked(body, record)
-        return self._find(routes, asked, record), asked
+        return self._find(head.routes, head.grant, asked, record), asked
 
     def _read_asked(self, body: bytes, record: RequestRecord) -> str:
         asked = read_asked(body)
@@ -188,10 +206,8 @@ class Inference:
         record.request_bytes = len(body)
         return model
 
-    def _find(self, routes: Routes, model: str, record: RequestRecord) -> ModelEntry:
-        entry = routes.lookup.models.get(model)
-        if entry is None:
-            raise unknown_model(model)
+    def _find(self, routes: Routes, grant: Grant, model: str, record: RequestRecord) -> ModelEntry:
+        entry = find_model(routes.lookup, grant, model)
         record.served = entry.model.id
         return entry
 
@@ -218,6 +234,18 @@ class Inference:
         if entry is None or entry.ready[self.path] or not routes.lookup.table.serving:
             return True
         return not explain_unready(entry, self.path, model).error.retry_after_s
+
+    def _take_place(self, grant: Grant, record: RequestRecord) -> bool:
+        """Whether the request is within its key's limits; then it has its place. False: `on_post` says why."""
+        try:
+            record.place = self._dispatcher.limiter.take(grant, self._words)
+        except ApiError:
+            return False
+        return True
+
+    def _abandon(self, record: RequestRecord) -> None:
+        record.ended = "client_gone"
+        self._dispatcher.endings.tell(record)
 
     def _refuse(self, resp: Response, record: RequestRecord, error: ApiError) -> None:
         record.status = error.http_status

@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for here.
+"""`GET /v1/models` and `/v1/models/{id}`: what can be asked for here with this key.
 
 In OpenAI's shape, or in Anthropic's for a client that says `anthropic-version`: both APIs have these two paths.
 """
@@ -7,10 +7,9 @@ import time
 
 from falcon.asgi import Request, Response
 
-from gateway.auth import Access
 from gateway.boundary import asks_anthropic
-from gateway.errors import unknown_model
 from gateway.guard import Guard
+from gateway.lookup import find_model, list_visible
 from gateway.node_view import list_model
 from gateway.translate.models import describe_model, list_page
 
@@ -22,8 +21,8 @@ class Models:
         self._guard = guard
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        routes = self._guard.admit_request(Access.INFERENCE, req)
-        listed = routes.lookup.listed
+        routes, grant = self._guard.admit_reader(req)
+        listed = list_visible(routes.lookup, grant)
         if asks_anthropic(req):
             limit, after_id, before_id = (
                 req.get_param(name, default="") for name in ("limit", "after_id", "before_id")
@@ -43,10 +42,8 @@ class OneModel:
         self._guard = guard
 
     async def on_get(self, req: Request, resp: Response, model_id: str) -> None:
-        routes = self._guard.admit_request(Access.INFERENCE, req)
-        entry = routes.lookup.models.get(model_id)
-        if entry is None:
-            raise unknown_model(model_id)
+        routes, grant = self._guard.admit_reader(req)
+        entry = find_model(routes.lookup, grant, model_id)
         if asks_anthropic(req):
             resp.media = describe_model(entry.model, model_id)
         else:

@@ -7,6 +7,7 @@ import pytest
 from core.api import ApiKey, SecurityPolicy
 from gateway.auth import Access, compile_policy, decide, find_credential, is_loopback
 from gateway.errors import ApiError
+from tests.unit.gateway.hand_clock import HandClock
 from tests.unit.gateway.tables import key
 
 PUB, INF, ADM = Access.PUBLIC, Access.INFERENCE, Access.ADMIN
@@ -107,10 +108,10 @@ def test_the_decision_follows_the_table(row: Row) -> None:
     policy = compile_policy(row.keys, SecurityPolicy(bind_host=row.bind, allow_missing_auth=row.open))
     if row.want is None:
         with pytest.raises(ApiError) as caught:
-            decide(row.access, row.sent, row.peer, policy)
+            decide(row.access, row.sent, row.peer, policy, HandClock())
         assert caught.value.http_status == 401
     else:
-        assert decide(row.access, row.sent, row.peer, policy) == row.want
+        assert decide(row.access, row.sent, row.peer, policy, HandClock()).name == row.want
 
 
 def test_every_refusal_is_the_same_bytes() -> None:
@@ -118,7 +119,7 @@ def test_every_refusal_is_the_same_bytes() -> None:
     for row in ROWS:
         policy = compile_policy(row.keys, SecurityPolicy(bind_host=row.bind, allow_missing_auth=row.open))
         try:
-            decide(row.access, row.sent, row.peer, policy)
+            decide(row.access, row.sent, row.peer, policy, HandClock())
         except ApiError as error:
             bodies.add((error.http_status, error.body(), tuple(error.headers())))
     assert len(bodies) == 1

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from gateway.board import BOARD_VARIABLE, COLUMNS, Board, BoardFull, Cell, Seat, open_seat
+from gateway.board import BOARD_VARIABLE, Board, BoardFull, Cell, Seat, open_seat
+from gateway.key_area import COLUMNS
 
 
 def seats(count: int) -> list[Seat]:

@@ -16,6 +16,7 @@ from core.http.verdict import Ended
 from core.log import get_logger
 from gateway.board import open_seat
 from gateway.ending import Endings, RequestRecord
+from gateway.key_limits import KeyLimiter
 from gateway.loads import COOLDOWN_S, Loads
 from gateway.relay import MAX_ATTEMPTS, Dispatcher, InferencePlan, explain_failure
 from gateway.request_log import RequestLog
@@ -33,7 +34,7 @@ class Bench:
 
     def __init__(self, count: int = 2) -> None:
         self.clock = HandClock()
-        self.loads = Loads(self.clock, open_seat({}))
+        self.loads = Loads(self.clock, seat := open_seat({}))
         log = get_logger("test")
         self.state = RouteState(
             DaemonClient(Path("/nonexistent")), SnapshotFile(Path("/nonexistent")), UpstreamPool(), self.loads, log
@@ -41,7 +42,8 @@ class Bench:
         self.candidates = tuple(target(f"t{number}") for number in range(count))
         self.publish(*self.candidates)
         self.record = RequestRecord("id", "/v1/x", 0.0)
-        dispatcher = Dispatcher(self.state, self.loads, Endings(RequestLog(log)), Accountant())
+        endings = Endings(RequestLog(log))
+        dispatcher = Dispatcher(self.state, self.loads, endings, Accountant(), KeyLimiter(seat, self.clock))
         routes = self.state.routes
         assert routes is not None and self.slots("t0").try_take(STANDARD)
         self.plan = InferencePlan(dispatcher, routes.upstreams, self.candidates, self.record, STANDARD)
