@@ -4,7 +4,7 @@ Shared by `llmgw model add` and `llmgw up`. Every step may be repeated: killed a
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from cli.addition import Addition, Request, apply_addition, plan_addition
@@ -12,7 +12,7 @@ from cli.progress import ProgressView
 from cli.runtimes import explained, failure
 from core.api import RuntimeStatus
 from core.client import DaemonClient
-from core.config.load import Loaded, load_config, read_environment_file
+from core.config.load import Loaded, has_made_keys, load_config, read_environment_file
 from core.config.write import Document, edit_config
 from core.errors import ConflictError
 from core.paths import Layout
@@ -32,6 +32,11 @@ class Place:
 
     def load(self) -> Loaded:
         return load_config(self.layout, self.environ)
+
+    def edit(self, change: Callable[[Document], None]) -> Loaded:
+        """As `edit_config`."""
+        made = has_made_keys(self.layout)
+        return edit_config(self.layout.config, self.variables, change, has_made_keys=made)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -74,7 +79,7 @@ def _write_once(place: Place, request: Request) -> Addition:
         if planned[-1].changes:
             apply_addition(document, planned[-1])
 
-    edit_config(place.layout.config, place.variables, change)
+    place.edit(change)
     return planned[-1]
 
 

@@ -18,6 +18,7 @@ from cli.engine_check import engine_check
 from cli.firewall import firewall
 from cli.hardware import hardware
 from cli.init import init
+from cli.key import key
 from cli.logs import logs
 from cli.model import model
 from cli.output import show_error
@@ -58,7 +59,7 @@ def llmgw() -> None:
 for _command in (
     *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart),
     *(runtime_plan, runtime_admit, runtime_warmup),
-    *(logs, engine, engine_check, weights, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
+    *(logs, engine, engine_check, weights, key, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
 

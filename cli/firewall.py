@@ -11,7 +11,7 @@ from cli.firewall_sync import sync
 from cli.firewall_views import firewall_lines
 from cli.output import note, say, show_json
 from cli.session import Session, pass_session, shared_options
-from core.config.load import config_variables
+from core.config.load import config_variables, has_made_keys
 from core.config.schema import Config
 from core.config.write import Document, edit_config
 from core.errors import ConflictError, DependencyError, LlmgwError, UnavailableError, UsageError
@@ -112,7 +112,8 @@ async def _switch(session: Session, enabled: bool) -> None:
             raise UsageError("firewall in the config is no section", hint="llmgw config check")
 
     layout, environ = session.layout, session.environment()
-    edit_config(layout.config, config_variables(layout, environ), change)
+    variables = config_variables(layout, environ)
+    edit_config(layout.config, variables, change, has_made_keys=has_made_keys(layout))
     try:
         async with session.daemon() as daemon:
             await daemon.reload()

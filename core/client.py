@@ -32,6 +32,7 @@ from core.errors import (
 from core.firewall import FirewallState
 from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
+from core.keys import CreatedKey, CreateKeyRequest, KeyList, RevokedKey, RevokeKeyRequest
 from core.message import Message
 from core.weights import PruneWeightsRequest, RemovedWeights, WeightsList
 from core.wipe import WipePlan, WipeRequest
@@ -164,6 +165,18 @@ class DaemonClient:
     async def prune_weights(self, *, apply: bool) -> RemovedWeights:
         body = msgspec.json.encode(PruneWeightsRequest(apply=apply))
         return await self._call("POST", "/v1/weights/prune", RemovedWeights, body, timeout_s=600.0)
+
+    async def keys(self) -> KeyList:
+        """Clients' keys, without what they are."""
+        return await self._call("GET", "/v1/keys", KeyList)
+
+    async def create_key(self, request: CreateKeyRequest) -> CreatedKey:
+        """Make a key; the answer is the only place where it stands."""
+        return await self._call("POST", "/v1/keys", CreatedKey, msgspec.json.encode(request))
+
+    async def revoke_key(self, key: str, *, apply: bool) -> RevokedKey:
+        body = msgspec.json.encode(RevokeKeyRequest(key=key, apply=apply))
+        return await self._call("POST", "/v1/keys/revoke", RevokedKey, body)
 
     async def routes(self) -> AsyncGenerator[RouteTable, None]:
         """The route table now and after every change; ends when the daemon goes away."""

@@ -13,7 +13,15 @@ from datetime import UTC, datetime
 from core import log as logging
 from core.api import ReloadResult
 from core.clock import SystemClock
-from core.config.load import ConfigMissing, Loaded, config_variables, load_config, parse_config, read_config
+from core.config.load import (
+    ConfigMissing,
+    Loaded,
+    config_variables,
+    has_made_keys,
+    load_config,
+    parse_config,
+    read_config,
+)
 from core.config.problem import ConfigErrors
 from core.errors import ConflictError
 from core.files import StorageError, ensure_directory, lock_file, write_atomic
@@ -35,6 +43,7 @@ from daemon.hardware.sampler import Sampler
 from daemon.hardware.settings import hardware_settings
 from daemon.identity import engine_account, gateway_gid, node_name
 from daemon.jobs import Jobs
+from daemon.key_store import KeyStore
 from daemon.local_api.app import create_app
 from daemon.local_api.hardware import Looking
 from daemon.node import Node
@@ -68,6 +77,7 @@ class App:
         self._environ = environ
         self._service_manager = service_manager
         self._notifier = Notifier.from_environment(environ)
+        self._keys = KeyStore(layout.client_keys, SystemClock(), logging.get_logger("daemon.keys"))
         self._node: Node | None = None
         self._sampler: Sampler | None = None
         self._firewall: Firewall | None = None
@@ -87,8 +97,9 @@ class App:
         loaded, complaint = self._first_config()
         logging.set_level(loaded.config.logging.level)
         backend = load_backend(self._service_manager, self._layout)
+        self._keys.load()
         async with HttpClient() as http:
-            node = self._node = Node(loaded, self._preparer(loaded), backend, http, self._admitter())
+            node = self._node = Node(loaded, self._preparer(loaded), backend, http, self._admitter(), self._keys)
             if complaint is not None:
                 node.refuse_config(complaint)
             stop = asyncio.Event()
@@ -151,7 +162,8 @@ class App:
                 raise
             _log.error("config_refused", error=error.message, instead=self._layout.last_good_config)
             variables = config_variables(self._layout, self._environ)
-            return parse_config(read_config(self._layout.last_good_config), self._layout.config, variables), error
+            text, made = read_config(self._layout.last_good_config), has_made_keys(self._layout)
+            return parse_config(text, self._layout.config, variables, has_made_keys=made), error
         self._keep(loaded)
         return loaded, None
 
@@ -195,6 +207,7 @@ class App:
             return ReloadResult(changed=False)
         if dry:
             return node.plan_config(self._read_config())
+        self._keys.load()
         try:
             loaded = self._read_config()
         except (ConfigErrors, ConfigMissing) as error:

@@ -25,6 +25,7 @@ async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallSt
         config_error=use.error,
         hardware=hardware,
         firewall=firewall,
+        keys_fault=node.keys.fault,
         gateway=await read_gateway_port(http, config.server.host, config.server.port),
         engine_user=config.engines.user,
         engine_user_needed=node.backend.name == "systemd",

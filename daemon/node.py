@@ -24,6 +24,7 @@ from daemon.admitter import AdmissionRefused, Admitter
 from daemon.adoption import adopt_all, read_records
 from daemon.apply import Applier
 from daemon.intents import Intents, wanted_of
+from daemon.key_store import KeyStore
 from daemon.publisher import RoutePublisher
 from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.routes import RuntimeView, build_route_table
@@ -99,14 +100,16 @@ class Node:
     """The runtimes of one machine. One per daemon; lives on its loop."""
 
     def __init__(
-        self, loaded: Loaded, preparer: Preparer, backend: UnitBackend, http: HttpClient, admitter: Admitter
-    ) -> None:
+        self, loaded: Loaded, preparer: Preparer, backend: UnitBackend, http: HttpClient, admitter: Admitter,
+        keys: KeyStore,
+    ) -> None:  # fmt: skip
         self.config_use = ConfigUse(loaded, _now())
         self.controllers: dict[str, RuntimeController] = {}
         self.preparer = preparer
         self.backend = backend
         self._log = get_logger("daemon.node")
         self.admitter = admitter
+        self.keys = keys
         self._intents = Intents()
         self._applier = Applier(backend, self._log, lambda: self.admitter.read_cards())
         self._wake = asyncio.Event()
@@ -166,7 +169,7 @@ class Node:
             except LlmgwError as error:
                 self._log.error("pass_failed", code=error.code, error=error.message)
                 await self._pause()
-            await self._publish()
+            await self.publish()
             await self._wake.wait()
 
     async def _tick(self) -> None:
@@ -201,7 +204,7 @@ class Node:
 
     async def _wait_silent(self, runtime_id: str) -> None:
         """Until every gateway worker dispatches by a table without this runtime and none has a request there."""
-        await self._publish()
+        await self.publish()
         version = self.publisher.version
         while True:
             now_s = self.admitter.clock.monotonic_s()
@@ -404,7 +407,8 @@ class Node:
 
     # The route table
 
-    async def _publish(self) -> None:
+    async def publish(self) -> None:
+        """Tell the gateway how things stand, if it does not know yet."""
         await self.publisher.publish(
             build_route_table(
                 self.config_use.loaded.config,
@@ -413,6 +417,7 @@ class Node:
                 epoch=self.publisher.epoch,
                 version=self.publisher.version,
                 serving=self._intents.serving,
+                keys=self.keys,
             )
         )
 

@@ -1,12 +1,13 @@
 """The gateway's route table, from the config and the states of the runtimes. Pure."""
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from core.api import ApiKey, RouteModel, RouteTable, RouteTarget, SecurityPolicy
 from core.config.schema import Config, Model
 from core.runtime import RuntimeState
+from daemon.keys import config_keys
 from engines.adapter import EngineAdapter
 
 
@@ -25,8 +26,25 @@ class RuntimeView:
     """Why it is out of rotation though it runs; empty: it is not."""
 
 
-def build_route_table(
-    config: Config, views: Mapping[str, RuntimeView], *, node: str, epoch: str, version: int, serving: bool = True
+class MadeKeys(Protocol):
+    """The keys that are not the config's (`daemon.key_store.KeyStore`)."""
+
+    @property
+    def fault(self) -> str:
+        """Why they cannot be read; empty when they can."""
+
+    def for_gateway(self) -> list[ApiKey]: ...
+
+
+def build_route_table(  # noqa: PLR0913 - the parts of a table
+    config: Config,
+    views: Mapping[str, RuntimeView],
+    *,
+    node: str,
+    epoch: str,
+    version: int,
+    serving: bool = True,
+    keys: MadeKeys | None = None,
 ) -> RouteTable:
     """Every model whose runtime is known, with where it can be asked and why not."""
     aliases: dict[str, list[str]] = {}
@@ -42,12 +60,13 @@ def build_route_table(
             if model.runtime in views
         ],
         serving=serving,
-        keys=[*_keys(config.security.api_keys, "inference"), *_keys(config.security.admin_api_keys, "admin")],
+        keys=[*(key for _, key in config_keys(config.security)), *(keys.for_gateway() if keys else ())],
         security=SecurityPolicy(
             bind_host=config.server.host,
             allow_missing_auth=config.security.allow_missing_auth,
             allow_remote_admin=config.security.allow_remote_admin,
             allow_non_loopback_bind=config.security.allow_non_loopback_bind,
+            only_admin_keys=bool(keys and keys.fault),
         ),
     )
 
@@ -82,7 +101,3 @@ def _model(config: Config, model: Model, aliases: list[str], view: RuntimeView, 
         context_window=model.context_window,
         targets=[target],
     )
-
-
-def _keys(keys: Iterable[str], scope: str) -> list[ApiKey]:
-    return [ApiKey(sha256=hashlib.sha256(key.encode()).hexdigest(), scope=scope) for key in keys if key]

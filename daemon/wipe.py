@@ -60,6 +60,8 @@ async def carry_out(node: Node, request: WipeRequest) -> WipePlan:
         for controller in list(node.controllers.values()):
             await controller.wait_until(lambda c: c.state in _AT_REST)
     await asyncio.to_thread(_remove_all, [Path(item.path) for item in plan.items])
+    node.keys.load()
+    await node.publish()
     return plan
 
 
@@ -76,6 +78,7 @@ def _candidates(node: Node, *, models: bool, config: bool) -> Iterator[_Candidat
         yield _Candidate(weights_directory(use.config, layout) / "package", "weights from packages")
     if config:
         yield _Candidate(layout.gateway_state, "the gateway's state")
+        yield _Candidate(layout.client_keys, "clients' keys")
         yield _Candidate(layout.last_good_config, "the last good config")
         yield _Candidate(layout.config, "the config")
         yield _Candidate(layout.config.with_name(f"{layout.config.name}.previous"), "the previous config")

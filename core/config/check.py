@@ -12,10 +12,13 @@ from core.networks import parse_network
 _RUNTIME_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 
 
-def check(config: Config) -> list[Problem]:
-    """Everything wrong with a config whose sections are each fine."""
+def check(config: Config, *, has_made_keys: bool = False) -> list[Problem]:
+    """Everything wrong with a config whose sections are each fine.
+
+    `has_made_keys`: clients' keys are also kept outside of it (`llmgw key create`).
+    """
     return [
-        *_check_server(config),
+        *_check_server(config, has_made_keys),
         *_check_models(config),
         *_check_aliases(config),
         *_check_runtimes(config),
@@ -45,7 +48,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-def _check_server(config: Config) -> Iterable[Problem]:
+def _check_server(config: Config, has_made_keys: bool) -> Iterable[Problem]:
     if not is_address(config.server.host):
         yield Problem(
             "server.host", f"{config.server.host!r} is no address", hint="an IPv4 or IPv6 address, or localhost"
@@ -59,8 +62,9 @@ def _check_server(config: Config) -> Iterable[Problem]:
             f"{config.server.host} is reachable from other machines",
             hint="set security.allowNonLoopbackBind: true, and keys",
         )
-    elif not any(key for key in (*config.security.api_keys, *config.security.admin_api_keys)):
-        yield Problem("security.apiKeys", f"is empty, and server.host is {config.server.host}", hint="add a key")
+    elif not has_made_keys and not any((*config.security.api_keys, *config.security.admin_api_keys)):
+        hint = "llmgw key create, or add a key"
+        yield Problem("security.apiKeys", f"is empty, and server.host is {config.server.host}", hint=hint)
 
 
 def _check_models(config: Config) -> Iterable[Problem]:

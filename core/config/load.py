@@ -1,5 +1,6 @@
 """Reading the config file: YAML or JSON text -> expanded -> typed -> checked, with all problems at once."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +43,15 @@ def load_config(layout: Layout, environ: Mapping[str, str]) -> Loaded:
 
     Raises: ConfigMissing, ConfigErrors (with every problem).
     """
-    return parse_config(read_config(layout.config), layout.config, config_variables(layout, environ))
+    variables = config_variables(layout, environ)
+    return parse_config(read_config(layout.config), layout.config, variables, has_made_keys=has_made_keys(layout))
+
+
+def has_made_keys(layout: Layout) -> bool:
+    """Whether clients' keys are also made by `llmgw key create`. That all of them were revoked changes nothing: a
+    node must not refuse its config because its last key went.
+    """
+    return os.path.exists(layout.client_keys)
 
 
 def read_config(path: Path) -> bytes:
@@ -69,7 +78,7 @@ def read_environment_file(path: Path) -> dict[str, str]:
         return {}
 
 
-def parse_config(data: bytes, path: Path, variables: Mapping[str, str]) -> Loaded:
+def parse_config(data: bytes, path: Path, variables: Mapping[str, str], *, has_made_keys: bool = False) -> Loaded:
     """The same from bytes. Raises: ConfigErrors."""
     if len(data) > _MAX_BYTES:
         raise ConfigErrors(str(path), [Problem("", f"is larger than {_MAX_BYTES >> 20} MiB")])
@@ -81,7 +90,7 @@ def parse_config(data: bytes, path: Path, variables: Mapping[str, str]) -> Loade
     config, problems = convert(expansion.value)
     problems = [*expansion.problems, *problems]
     if not problems:
-        problems = check(config)
+        problems = check(config, has_made_keys=has_made_keys)
     if problems:
         raise ConfigErrors(str(path), problems)
     return Loaded(config, path, expansion.references, frozenset(_paths(document, "")), data)

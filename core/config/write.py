@@ -20,7 +20,9 @@ from core.files import lock_file, write_atomic
 Document = MutableMapping[str, object]
 
 
-def edit_config(path: Path, variables: Mapping[str, str], change: Callable[[Document], None]) -> Loaded:
+def edit_config(
+    path: Path, variables: Mapping[str, str], change: Callable[[Document], None], *, has_made_keys: bool = False
+) -> Loaded:
     """Apply `change` to the document and write it, if the result is a valid config. Mode and owner are kept.
 
     Raises: ConfigErrors (nothing was written), StorageError, ConflictError (`locked`: somebody else writes).
@@ -28,7 +30,7 @@ def edit_config(path: Path, variables: Mapping[str, str], change: Callable[[Docu
     with lock_file(path.with_name(f".{path.name}.lock")):
         before = path.read_bytes() if path.exists() else b""
         text = render_edit(before, path, change)
-        loaded = parse_config(text.encode(), path, variables)
+        loaded = parse_config(text.encode(), path, variables, has_made_keys=has_made_keys)
         if text.encode() == before:
             return loaded
         mode, uid, gid = 0o640, -1, -1

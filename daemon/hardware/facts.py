@@ -63,6 +63,8 @@ class Facts:
     failed_runtimes: tuple[FailedRuntime, ...] = ()
     firewall: FirewallState | None = None
     """None: nobody knows, for no daemon runs."""
+    keys_fault: str = ""
+    """Why clients' keys cannot be read; empty when they can, or nobody knows."""
 
 
 async def read_gateway_port(http: HttpClient, host: str, port: int) -> GatewayPort:

@@ -16,6 +16,7 @@ from daemon.local_api.engines import EngineInstall, EnginePrune, EngineRemove, E
 from daemon.local_api.firewall import FirewallResource
 from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import WeightsFetch
+from daemon.local_api.keys import Keys, KeysRevoke
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
 from daemon.local_api.weights import Weights, WeightsPrune
@@ -56,6 +57,8 @@ def create_app(
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
     app.add_route("/v1/hardware", Hardware(looking))
     app.add_route("/v1/hardware/clear", HardwareClear(looking))
+    app.add_route("/v1/keys", Keys(node))
+    app.add_route("/v1/keys/revoke", KeysRevoke(node))
     app.add_route("/v1/doctor", Doctor(looking))
     app.add_route("/v1/firewall", FirewallResource(firewall))
     return app

@@ -14,6 +14,7 @@ from daemon.hardware.checks import (
     firewall,
     gateway,
     infiniband,
+    keys,
     memory,
     ports,
     runtimes,
@@ -25,6 +26,15 @@ Check = Callable[[Facts], Iterator[Finding]]
 """Yields at least one finding when it has anything to look at, `ok` ones included."""
 
 CHECKS: tuple[Check, ...] = (
-    *(daemon.check, config.check, gateway.check, ports.check, engine_user.check, firewall.check, runtimes.check),
+    *(
+        daemon.check,
+        config.check,
+        keys.check,
+        gateway.check,
+        ports.check,
+        engine_user.check,
+        firewall.check,
+        runtimes.check,
+    ),
     *(cpu.check, memory.check, disks.check, driver.check, cards.check, infiniband.check, sources.check),
 )

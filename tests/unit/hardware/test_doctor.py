@@ -73,6 +73,7 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(daemon_runs=False, daemon_hint="start it"), [("daemon", "blocks")]),
         (on(config=None, config_error="bad", gateway=None), [("config", "blocks")]),
         (on(config_error="bad"), [("config", "warning")]),
+        (on(keys_fault="client-keys.json is not a file of keys"), [("keys", "blocks")]),
         (on(gateway=GatewayPort("::", 8100, "other")), [("gateway", "blocks")]),
         (on(gateway=GatewayPort("::", 8100, "silent")), [("gateway", "blocks")]),
         (on(gateway=GatewayPort("::", 8100, "free")), [("gateway", "blocks")]),
