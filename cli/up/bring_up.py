@@ -17,6 +17,7 @@ from cli.progress import CutOff
 from cli.views import base_url
 from core.api import NodeState, RuntimeStatus
 from core.client import DaemonClient, DaemonUnavailable
+from core.config.check import is_loopback
 from core.config.schema import Config, Model
 from core.errors import DependencyError, LlmgwError, TimedOutError, UnavailableError
 from core.http.client import HttpClient, Reply, Unreachable
@@ -71,7 +72,7 @@ async def _bring_up_once(place: Place, request: Request | None) -> Serving:
         running = await _start_wanted(daemon, config, request)
         url = base_url(config.server.host, config.server.port)
         model = _model_to_ask(config, request, running)
-        answer = await first_answer(url, model, _key(config)) if model is not None else ""
+        answer = await _ask(url, model, config) if model is not None else ""
     return Serving(
         url=url,
         model_id=model.id if model else "",
@@ -140,11 +141,21 @@ def _model_to_ask(config: Config, request: Request | None, running: list[Runtime
     return next((model for model in ready if request and model.id == request.model_id), ready[0] if ready else None)
 
 
-def _key(config: Config) -> str:
-    """A key of the config's, where one is demanded."""
-    if config.security.allow_missing_auth:
+def needs_key(config: Config) -> bool:
+    """Whether a client on this machine must bring one."""
+    return not config.security.allow_missing_auth or not is_loopback(config.server.host)
+
+
+async def _ask(url: str, model: Model, config: Config) -> str:
+    """The first question, with a key of the config's where one is demanded. Raises: NoAnswer.
+
+    Of keys that were made nobody knows more than the hash: then there is nothing to ask with.
+    """
+    key = next(iter((*config.security.api_keys, *config.security.admin_api_keys)), "") if needs_key(config) else ""
+    if needs_key(config) and not key:
+        note("no first question was asked: it takes a key, and the config has none")
         return ""
-    return next(iter((*config.security.api_keys, *config.security.admin_api_keys)), "")
+    return await first_answer(url, model, key)
 
 
 async def first_answer(url: str, model: Model, key: str) -> str:

@@ -11,7 +11,7 @@ from cli.adding import Place
 from cli.addition import Request
 from cli.output import note, say, show_json
 from cli.session import Session, default_state, pass_session, shared_options
-from cli.up.bring_up import Serving
+from cli.up.bring_up import Serving, needs_key
 from cli.up.foreground import Foreground
 from cli.up.prepare import as_storage_error, make_folders
 from cli.views import curl_line
@@ -89,15 +89,20 @@ def describe(serving: Serving, config: Config, layout: Layout, state: str, took_
     """What a person reads once it serves."""
     lines = [f"llmgw serves at {serving.url}  (ready after {took_s:.1f} s)"]
     if serving.model_id:
-        needs_key = not config.security.allow_missing_auth
+        with_key = needs_key(config)
         if serving.answer:
             lines.append(f"{serving.model_id}, on {serving.on or 'this machine'}, says: {serving.answer}")
-        lines += ["", "  " + curl_line(serving.url, serving.model_id, with_key=needs_key), ""]
-        key = f"LLMGW_KEY=one of security.apiKeys in {layout.config}" if needs_key else "none is asked on this machine"
-        lines.append(f"  key     {key}")
+        lines += ["", "  " + curl_line(serving.url, serving.model_id, with_key=with_key), ""]
+        lines.append(f"  key     {_describe_key(config, layout) if with_key else 'none is asked on this machine'}")
     lines += [
         f"  models  {', '.join(serving.models) or 'none yet: llmgw model add'}",
         f"  state   {state} (config, log/)",
     ]
     lines.append(f"  look    llmgw status --state {state}")
     return lines
+
+
+def _describe_key(config: Config, layout: Layout) -> str:
+    if config.security.api_keys or config.security.admin_api_keys:
+        return f"LLMGW_KEY=one of security.apiKeys in {layout.config}"
+    return "LLMGW_KEY=one that llmgw key create made"

@@ -12,7 +12,7 @@ from cli.first_config import first_config
 from cli.machine import listen_on, read_machine
 from cli.output import note
 from core.config.load import ConfigMissing, Loaded
-from core.config.write import Document, edit_config
+from core.config.write import Document
 from core.errors import ConfigError, ConflictError, LlmgwError, PermissionError_
 from core.files import ensure_directory, lock_file, storage_error
 from core.paths import Layout
@@ -65,7 +65,7 @@ def load_or_write_config(place: Place, port: int | None) -> Loaded:
     if port is None or port == loaded.config.server.port:
         return loaded
     note(f"{place.layout.config}: server.port is now {port} (was {loaded.config.server.port})")
-    return edit_config(place.layout.config, place.variables, lambda document: _set_port(document, port))
+    return place.edit(lambda document: _set_port(document, port))
 
 
 def _write_first(place: Place, port: int) -> Loaded:
@@ -75,7 +75,7 @@ def _write_first(place: Place, port: int) -> Loaded:
         first_config(document, machine, host=DEFAULT_HOST, port=port)
 
     note(f"writing a first config, {place.layout.config}")
-    return edit_config(place.layout.config, place.variables, change)
+    return place.edit(change)
 
 
 def _set_port(document: Document, port: int) -> None:
