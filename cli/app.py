@@ -30,6 +30,7 @@ from cli.serving import start, stop
 from cli.session import shared_options
 from cli.status import status
 from cli.up import up
+from cli.usage import usage
 from cli.weights import weights
 from cli.wipe import wipe
 from core import VERSION
@@ -59,7 +60,8 @@ def llmgw() -> None:
 for _command in (
     *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart),
     *(runtime_plan, runtime_admit, runtime_warmup),
-    *(logs, engine, engine_check, weights, key, hardware, doctor, firewall, reload, config, stop, start, wipe, service),
+    *(logs, key, usage, engine, engine_check, weights, hardware, doctor, firewall),
+    *(reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
 

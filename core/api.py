@@ -12,6 +12,7 @@
     GET  /v1/hardware[?fresh=1]            -> core.hardware.HardwareState
     POST /v1/hardware/clear                ClearRequest -> ClearResult
     GET  /v1/doctor                        -> DoctorReport
+    POST /v1/usage, GET /v1/usage          see core.usage
     GET  /v1/firewall[?fresh=1]            -> core.firewall.FirewallState
     GET  /v1/keys, POST /v1/keys[/revoke]  -> core.keys
     errors                                 -> ErrorReply with the status of the error's kind

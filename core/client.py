@@ -1,9 +1,9 @@
 """Client of the daemon's local socket: one typed method per call of `core/api.py`."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -34,6 +34,7 @@ from core.hardware import ClearRequest, ClearResult, DoctorReport, HardwareState
 from core.http.client import HttpClient, LineStream, Unreachable
 from core.keys import CreatedKey, CreateKeyRequest, KeyList, RevokedKey, RevokeKeyRequest
 from core.message import Message
+from core.usage import UsageAccepted, UsageList, UsageReport
 from core.weights import PruneWeightsRequest, RemovedWeights, WeightsList
 from core.wipe import WipePlan, WipeRequest
 
@@ -95,6 +96,14 @@ class DaemonClient:
     async def report_activity(self, report: ActivityReport) -> ServingReply:
         """Tell what one worker of the gateway has under way."""
         return await self._call("POST", "/v1/activity", ServingReply, msgspec.json.encode(report), timeout_s=2.0)
+
+    async def report_usage(self, report: UsageReport) -> UsageAccepted:
+        """Tell what has ended at one worker of the gateway; answered when it is kept."""
+        return await self._call("POST", "/v1/usage", UsageAccepted, msgspec.json.encode(report))
+
+    async def usage(self, asked: Mapping[str, str]) -> UsageList:
+        """What requests have cost; `asked`: any of `from`, `to`, `key`, `model`, `by` (`core.usage`)."""
+        return await self._call("GET", f"/v1/usage?{urlencode(asked)}", UsageList, timeout_s=60.0)
 
     async def plan_runtime(self, runtime_id: str) -> PlanReply:
         """What loading it would take; nothing is changed."""

@@ -124,6 +124,11 @@ class Layout:
         return self.state / "gateway"
 
     @property
+    def usage(self) -> Path:
+        """What requests have cost, a file per day; root's own."""
+        return self.state / "usage"
+
+    @property
     def firewall_wish(self) -> Path:
         """What a node that may not change the firewall would have root install; untrusted, as far as root goes."""
         return self.state / "firewall.json"

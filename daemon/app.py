@@ -51,6 +51,8 @@ from daemon.owners import read_owners
 from daemon.runtimes.estimates import Estimates
 from daemon.runtimes.monitor import Monitor, Surveyed
 from daemon.runtimes.prepare import Preparer, node_facts
+from daemon.usage.ledger import Ledger
+from daemon.usage.store import DayStore
 from engines.judge import judge_runtimes
 from units.registry import load_backend
 
@@ -120,8 +122,10 @@ class App:
                 parts.append(group.create_task(firewall.run()))
                 parts.append(group.create_task(self._feed_watchdog()))
                 parts.append(group.create_task(self._watch_config()))
+                ledger = self._build_ledger(node)
+                parts.append(group.create_task(supervise("usage", ledger.run, _log)))
                 looking = _build_looking(node, sampler, firewall, http)
-                await self._serve(node, looking, firewall, stop)
+                await self._serve(node, looking, firewall, ledger, stop)
                 for part in parts:
                     part.cancel()
 
@@ -133,9 +137,11 @@ class App:
             log=logging.get_logger("daemon.hardware"),
         )
 
-    async def _serve(self, node: Node, looking: Looking, firewall: Firewall, stop: asyncio.Event) -> None:
+    async def _serve(
+        self, node: Node, looking: Looking, firewall: Firewall, ledger: Ledger, stop: asyncio.Event
+    ) -> None:
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        app = create_app(node, Jobs(node.in_background), self._reload, looking, firewall, started_at)
+        app = create_app(node, Jobs(node.in_background), self._reload, looking, firewall, ledger, started_at)
         service = HttpService(app, on_error=lambda event, error: _log.error(event, error=repr(error)))
         server = await serve_unix(service, self._layout.daemon_socket, mode=_SOCKET_MODE)
         _log.info("daemon_ready", node=node.preparer.node, runtimes=len(node.controllers), pid=os.getpid())
@@ -145,6 +151,12 @@ class App:
         _log.info("daemon_stopping")
         server.close()
         await service.drain(_DRAIN_S)
+        await ledger.write()
+
+    def _build_ledger(self, node: Node) -> Ledger:
+        log = logging.get_logger("daemon.usage")
+        store = DayStore(self._layout.usage, log)
+        return Ledger(store, SystemClock(), lambda: node.config_use.loaded.config.usage.retention_days, log)
 
     def _first_config(self) -> tuple[Loaded, ConfigErrors | ConfigMissing | None]:
         """The config; where the file cannot be used, the last one that could, beside the reason.

@@ -5,6 +5,7 @@ found through globals.
 """
 
 import os
+import secrets
 from collections.abc import Mapping
 
 from falcon.asgi import App
@@ -35,10 +36,14 @@ from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
 from gateway.routes.responses import Responses
 from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAll
+from gateway.routes.usage import Usage
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES
 from gateway.usage.account import Accountant
+from gateway.usage.meter import Meter
+from gateway.usage.reporter import UsageReporter
+from gateway.usage.spool import Spool
 from gateway.wake import Waker
 
 
@@ -58,9 +63,12 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     reporter = Reporter(daemon, state, loads, clock)
     waker = Waker(daemon)
     requests = RequestLog(log)
-    dispatcher = Dispatcher(state, loads, Endings(requests, limiter), Accountant(), limiter)
+    source = f"{os.getpid()}-{secrets.token_hex(4)}"
+    meter = Meter(source, clock)
+    usage = UsageReporter(daemon, meter, Spool(layout.gateway_state), source, log)
+    dispatcher = Dispatcher(state, loads, Endings(requests, limiter, meter), Accountant(), limiter)
 
-    app: FalconApp = App(middleware=[Lifecycle(state, loads, reporter, daemon, pool, waker, requests, log)])
+    app: FalconApp = App(middleware=[Lifecycle(state, loads, (reporter, usage), daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
     app.resp_options.xml_error_serialization = False
     add_handlers(app, log)
@@ -84,6 +92,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
 def _add_admin_routes(app: FalconApp, guard: Guard, daemon: DaemonClient, state: RouteState) -> None:
     app.add_route("/gateway/security", Security(state))
     app.add_route("/gateway/node", Node(guard, daemon))
+    app.add_route("/gateway/usage", Usage(guard, daemon))
     app.add_route("/gateway/doctor", Doctor(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))
     app.add_route("/gateway/models", Catalog(guard))

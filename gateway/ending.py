@@ -71,8 +71,10 @@ class RequestRecord(msgspec.Struct):
 
     @property
     def is_cut_short(self) -> bool:
-        """An engine worked on it, and it came to no end: the client left, or the engine broke."""
-        return bool(self.target) and self.ended not in ("complete", "refused")
+        """An engine was asked for it, and it came to no end: the client left, or the answer broke off."""
+        if not self.target or self.ended == "complete":
+            return False
+        return self.ended == "client_gone" or 200 <= self.status < 400
 
 
 class Listener(Protocol):

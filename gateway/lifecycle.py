@@ -14,6 +14,7 @@ from gateway.activity import Reporter
 from gateway.loads import Loads
 from gateway.request_log import RequestLog
 from gateway.state import RouteState
+from gateway.usage.reporter import UsageReporter
 from gateway.wake import Waker
 
 FIRST_TABLE_S = 5.0
@@ -27,7 +28,7 @@ class Lifecycle:
         self,
         state: RouteState,
         loads: Loads,
-        reporter: Reporter,
+        reporters: tuple[Reporter, UsageReporter],
         daemon: DaemonClient,
         pool: UpstreamPool,
         waker: Waker,
@@ -36,7 +37,7 @@ class Lifecycle:
     ) -> None:
         self._state = state
         self._loads = loads
-        self._reporter = reporter
+        self._reporter, self._usage = reporters
         self._daemon = daemon
         self._pool = pool
         self._waker = waker
@@ -47,7 +48,8 @@ class Lifecycle:
     async def process_startup(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
         """Take no traffic before there are routes, from the daemon or from the disk."""
         self._loads.follow_wake_ups()
-        for name, run in (("routes", self._state.run), ("activity", self._reporter.run)):
+        loops = (("routes", self._state.run), ("activity", self._reporter.run), ("usage", self._usage.run))
+        for name, run in loops:
             living = supervise(name, run, self._log, Backoff(0.5, 10.0))
             self._tasks.append(asyncio.get_running_loop().create_task(living, name=name))
         await self._state.prepare(FIRST_TABLE_S)
@@ -57,6 +59,7 @@ class Lifecycle:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._usage.close()
         await self._waker.close()
         await self._pool.close()
         self._loads.close()

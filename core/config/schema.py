@@ -212,6 +212,11 @@ class Logging(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Usage(Section, frozen=True, kw_only=True):
+    retention_days: Annotated[int, Meta(ge=1, le=4000)] = 400
+    """How long the sums of what was used are kept; a file per day."""
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -228,3 +233,4 @@ class Config(Section, frozen=True, kw_only=True):
     hardware: Hardware = Hardware()
     firewall: Firewall = Firewall()
     logging: Logging = Logging()
+    usage: Usage = Usage()

@@ -19,15 +19,17 @@ from daemon.local_api.jobs import WeightsFetch
 from daemon.local_api.keys import Keys, KeysRevoke
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
+from daemon.local_api.usage import Usage
 from daemon.local_api.weights import Weights, WeightsPrune
 from daemon.local_api.wipe import Wipe
 from daemon.node import Node
+from daemon.usage.ledger import Ledger
 
 _log = get_logger("daemon.local_api")
 
 
-def create_app(
-    node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, firewall: Firewall, started_at: str
+def create_app(  # noqa: PLR0913 - the parts of the daemon, met in one place
+    node: Node, jobs: Jobs, reloader: Reloader, looking: Looking, firewall: Firewall, ledger: Ledger, started_at: str
 ) -> AsgiApp:
     """The application; every resource names the role it needs as `role`."""
     app = falcon.asgi.App(middleware=[_CallerCheck(Gatekeeper())])
@@ -45,6 +47,7 @@ def create_app(
     app.add_route("/v1/runtimes/{runtime_id}/admit", RuntimeAdmit(node))
     app.add_route("/v1/runtimes/{runtime_id}/warmup", RuntimeWarmup(node))
     app.add_route("/v1/activity", ActivityReports(node))
+    app.add_route("/v1/usage", Usage(ledger))
     app.add_route("/v1/serving", Serving(node))
     app.add_route("/v1/wipe", Wipe(node))
     app.add_route("/v1/engines", Engines(node))

@@ -10,6 +10,7 @@ Also a program of its own: `python -m tests.fakes.daemon_socket SOCKET < table.j
 
 import argparse
 import asyncio
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from core.api import ConfigStatus, ErrorBody, ErrorReply, NodeState, RouteTable,
 from core.engines import EngineBuild, EngineList
 from core.hardware import DoctorReport
 from core.message import Message
+from core.usage import UsageAccepted, UsageList, UsageReport, UsageRow, add_rows
 
 
 def plain_state() -> NodeState:
@@ -65,6 +67,11 @@ class FakeDaemon:
         self.report = DoctorReport(
             node="n1", generated_at="2026-01-01T00:00:00Z", ok=True, complete=True, blockers=0, warnings=0
         )
+        self.usage: dict[tuple[str, int], UsageReport] = {}
+        """Every report of usage, once, by source and number."""
+        self.usage_asked: list[dict[str, str]] = []
+        self.usage_answers_lost = 0
+        """So many reports of usage are taken, and the answers to them lost."""
         self._reported = asyncio.Condition()
         self._followers: set[asyncio.Queue[RouteTable]] = set()
         self._followed = asyncio.Condition()
@@ -83,6 +90,8 @@ class FakeDaemon:
         app.router.add_get("/v1/routes", self._get_routes)
         app.router.add_post("/v1/runtimes/{id}/start", self._post_start)
         app.router.add_post("/v1/activity", self._post_activity)
+        app.router.add_post("/v1/usage", self._post_usage)
+        app.router.add_get("/v1/usage", self._get_usage)
         app.router.add_get("/v1/runtimes/{id}/plan", self._get_plan)
         app.router.add_get("/v1/engines", self._get_engines)
         app.router.add_get("/v1/doctor", self._get_doctor)
@@ -113,6 +122,32 @@ class FakeDaemon:
         """Return once the last reports of all workers satisfy `holds`."""
         async with self._reported:
             await self._reported.wait_for(lambda: holds(list(self.reports.values())))
+
+    async def wait_usage(self, holds: Callable[[UsageRow], bool]) -> UsageRow:
+        """The sum of all reports of usage, once it satisfies `holds`."""
+        async with self._reported:
+            await self._reported.wait_for(lambda: holds(self.usage_total))
+        return self.usage_total
+
+    @property
+    def usage_total(self) -> UsageRow:
+        rows = [row for report in self.usage.values() for row in report.rows]
+        return functools.reduce(add_rows, rows, UsageRow())
+
+    async def _get_usage(self, request: web.Request) -> web.Response:
+        self.usage_asked.append(dict(request.query))
+        found = UsageList(from_="2026-01-01", to="2026-01-31")
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    async def _post_usage(self, request: web.Request) -> web.Response:
+        report = msgspec.json.decode(await request.read(), type=UsageReport)
+        async with self._reported:
+            self.usage.setdefault((report.source, report.sequence), report)
+            self._reported.notify_all()
+        if self.usage_answers_lost and request.transport is not None:
+            self.usage_answers_lost -= 1
+            request.transport.abort()
+        return web.Response(body=msgspec.json.encode(UsageAccepted(sequence=report.sequence)))
 
     async def _post_activity(self, request: web.Request) -> web.Response:
         report = msgspec.json.decode(await request.read(), type=ActivityReport)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.local_api import admission, engines, firewall, hardware, jobs, runtimes, state, weights, wipe
+from daemon.local_api import admission, engines, firewall, hardware, jobs, runtimes, state, usage, weights, wipe
 from daemon.local_api.access import Role
 
 ROWS: list[tuple[type[object], Role]] = [
@@ -30,6 +30,7 @@ ROWS: list[tuple[type[object], Role]] = [
     (hardware.HardwareClear, Role.ADMIN),
     (hardware.Doctor, Role.GATEWAY),
     (firewall.FirewallResource, Role.GATEWAY),
+    (usage.Usage, Role.GATEWAY),
     (wipe.Wipe, Role.ADMIN),
 ]
 

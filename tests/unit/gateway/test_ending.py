@@ -26,14 +26,20 @@ def test_every_listener_hears_of_each_end_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "ended", "cut_short"),
+    ("target", "status", "ended", "cut_short"),
     [
-        ("t1", "complete", False),
-        ("t1", "client_gone", True),
-        ("t1", "upstream_broken", True),
-        ("", "client_gone", False),
-        ("", "refused", False),
+        ("t1", 200, "complete", False),
+        ("t1", 400, "complete", False),
+        ("t1", 0, "client_gone", True),
+        ("t1", 200, "upstream_broken", True),
+        ("t1", 200, "between_bytes_timeout", True),
+        ("t1", 502, "connect_failed", False),
+        ("", 0, "client_gone", False),
+        ("", 429, "refused", False),
     ],
 )
-def test_a_request_is_cut_short_when_an_engine_worked_for_nothing(target: str, ended: str, cut_short: bool) -> None:
-    assert RequestRecord("id", "/v1/x", 1.0, target=target, ended=ended).is_cut_short is cut_short
+def test_a_request_is_cut_short_when_an_engine_worked_for_nothing(
+    target: str, status: int, ended: str, cut_short: bool
+) -> None:
+    record = RequestRecord("id", "/v1/x", 1.0, target=target, status=status, ended=ended)
+    assert record.is_cut_short is cut_short

@@ -1,0 +1,1 @@
+"""The ledger of what requests cost, a file per day."""
