@@ -98,7 +98,7 @@ def _search(data: bytes, told: Told) -> Told:
             break
         usage = _read(_decoder, data, end + len(_KEY))
         if usage is not None:
-            told = _join(_tell(usage), told)
+            told = _tell(usage) if told is NOTHING else _join(_tell(usage), told)
             if told.prompt is not None:
                 break
     return told
@@ -114,14 +114,18 @@ def _search_timings(data: bytes) -> Told | None:
 
 def _read(decoder: msgspec.json.Decoder[T], data: bytes, at: int) -> T | None:
     """The object that begins behind `at`; None when it is none, is cut off, or holds no counts that could be."""
-    opening = _OPENING.match(data, at)
-    if opening is None:
-        return None
-    begin = opening.end() - 1
+    if data.startswith(b":{", at):
+        begin = at + 1
+    else:
+        opening = _OPENING.match(data, at)
+        if opening is None:
+            return None
+        begin = opening.end() - 1
     limit = begin + _LONGEST
-    end = data.find(b"}", begin, limit)
-    while end >= 0 and data.count(b"{", begin, end) > data.count(b"}", begin, end + 1):
-        end = data.find(b"}", end + 1, limit)
+    inner, end = data.find(b"{", begin + 1, limit), data.find(b"}", begin, limit)
+    while 0 <= inner < end:
+        # Each object inside takes one closing brace.
+        inner, end = data.find(b"{", inner + 1, limit), data.find(b"}", end + 1, limit)
     if end < 0:
         return None
     try:
@@ -153,8 +157,6 @@ def _told(prompt: int, details: _Details | None, completion: int | None, *, is_t
 
 def _join(earlier: Told, later: Told) -> Told:
     """What stood earlier in the answer counts where nothing was said after it."""
-    if later is NOTHING:
-        return earlier
     return Told(
         earlier.prompt if later.prompt is None else later.prompt,
         earlier.cached if later.prompt is None else later.cached,
