@@ -1,7 +1,7 @@
 """What operators and clients asked of runtimes beyond the config; the rest of what is wanted. Pure.
 
-Kept in memory only: the unit files say the same after a restart of the daemon (a unit without `Hold=` was asked
-for, one with it was stopped by an operator), and a reboot forgets both.
+Kept in memory only: the unit files say the same after a restart of the daemon (a unit with `Hold=` was stopped by an
+operator, one with `Leaving=` was on its way out, any other was asked for), and a reboot forgets it all.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Intents:
         for record in records:
             if record.hold:
                 self.held.add(record.runtime_id)
-            else:
+            elif not record.leaving:
                 self.requested.setdefault(record.runtime_id, "it was running")
 
 
@@ -69,10 +69,10 @@ def _wanted(config: Config, intents: Intents, runtime_id: str) -> Wanted:
     runtime = config.runtimes[runtime_id]
     if not runtime.enabled:
         return Wanted(run=False, reason="disabled in the config")
+    if runtime_id in intents.held:  # before all that passes: its unit file must go on saying so
+        return Wanted(run=False, hold=True, reason="stopped by an operator")
     if not intents.serving:
         return Wanted(run=False, reason="serving is stopped")
-    if runtime_id in intents.held:
-        return Wanted(run=False, hold=True, reason="stopped by an operator")
     if runtime_id in intents.evicted:
         return Wanted(run=False, reason=intents.evicted[runtime_id])
     if runtime_id in intents.requested:

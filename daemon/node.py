@@ -15,7 +15,7 @@ from core.activity import ActivityReport
 from core.api import ReloadResult
 from core.config.load import Loaded
 from core.config.schema import Config
-from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError, UnavailableError
+from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError
 from core.files import set_mark
 from core.http.client import HttpClient
 from core.log import get_logger
@@ -27,6 +27,14 @@ from daemon.intents import Intents, wanted_of
 from daemon.key_store import KeyStore
 from daemon.publisher import RoutePublisher
 from daemon.reconcile import Seen, Start, Stop, reconcile
+from daemon.refusals import (
+    RuntimeDisabled,
+    RuntimeHeld,
+    RuntimeStartFailed,
+    RuntimeUnknown,
+    ServingStopped,
+    StartOverruled,
+)
 from daemon.routes import RuntimeView, build_route_table
 from daemon.runtimes.authority import Action as Act
 from daemon.runtimes.authority import Caller, Who, may, require
@@ -49,42 +57,6 @@ _RETRY_S = 2.0
 
 REQUEST = "request"
 """The reason of a start that a client's request asked for, through the gateway."""
-
-
-class RuntimeUnknown(NotFoundError):
-    """No runtime of that id in the config."""
-
-    code = "runtime_unknown"
-
-
-class RuntimeDisabled(ConflictError):
-    """The config says `enabled: false`."""
-
-    code = "runtime_disabled"
-
-
-class RuntimeHeld(ConflictError):
-    """An operator stopped the runtime, so a client's request does not start it."""
-
-    code = "runtime_held"
-
-
-class ServingStopped(UnavailableError):
-    """An operator freed the whole node."""
-
-    code = "system_stopped"
-
-
-class RuntimeStartFailed(DependencyError):
-    """The runtime was asked to start and failed."""
-
-    code = "runtime_failed"
-
-
-class StartOverruled(ConflictError):
-    """Somebody stopped the runtime, or took it out of the config, before it ran."""
-
-    code = "runtime_start_overruled"
 
 
 @dataclass(slots=True)
@@ -159,15 +131,19 @@ class Node:
                 controller.on_unit(status)
 
     async def _reconcile_for_ever(self) -> None:
+        told = ""
         while True:
             self._wake.clear()
             try:
                 await self._pass()
+                told = ""
             except BackendLost as error:
                 self._log.warning("service_manager_lost", error=error.message)
                 await self._pause()
             except LlmgwError as error:
-                self._log.error("pass_failed", code=error.code, error=error.message)
+                if error.message != told:  # a full disk is told once, not with every pass
+                    self._log.error("pass_failed", code=error.code, error=error.message)
+                told = error.message
                 await self._pause()
             await self.publish()
             await self._wake.wait()
@@ -180,6 +156,10 @@ class Node:
             for runtime_id in idle_runtimes(self._stays(config)):
                 self._intents.evict(runtime_id, "idle")
                 self._wake.set()
+            for controller in self.controllers.values():
+                if controller.may_try_again:
+                    controller.restart_requested = True
+                    self._wake.set()
             if any(self._waits_for_room(controller, config) for controller in self.controllers.values()):
                 self._wake.set()
 
@@ -468,7 +448,7 @@ class Node:
             spec_hash=controller.attempted_hash,
             restart=controller.restart_requested,
             restart_reason=controller.restart_reason,
-            note_due=controller.record is not None and controller.record.failure != controller.given_up,
+            note_due=_is_note_due(controller),
         )
 
     def _changed(self) -> None:
@@ -478,6 +458,11 @@ class Node:
         if self._group is None:
             raise DependencyError("the node does not run yet")
         return self._group.create_task(job)
+
+
+def _is_note_due(controller: RuntimeController) -> bool:
+    record = controller.record
+    return record is not None and (record.leaving or record.failure != controller.given_up)
 
 
 def _start_failed(controller: RuntimeController) -> RuntimeStartFailed:

@@ -34,7 +34,7 @@ class Seen:
     """Somebody asked for a restart that has not happened yet."""
     restart_reason: str = ""
     note_due: bool = False
-    """The unit file does not say what became of it: why it was given up, or that it is no longer so."""
+    """The unit file does not say what became of it: why it was given up, or that this (or its leaving) is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the unit. `hold` is written into its file first, so that a daemon that dies half-way does not undo it."""
+    """Stop the unit. Why is written into its file first, so that the daemon after one that dies half-way goes on."""
 
     runtime_id: str
     reason: str
-    hold: bool
+    hold: bool = False
+    """An operator wants it."""
+    leave: bool = False
+    """Nobody wants it to run now; whoever asks later gets it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def _next(runtime_id: str, want: Wanted, seen: Seen) -> Action | None:
     if want.run:
         return _towards_running(runtime_id, want, seen)
     if seen.state in _UP or seen.state is RuntimeState.QUEUED or (seen.state is RuntimeState.FAILED and want.hold):
-        return Stop(runtime_id, want.reason, hold=True)
+        return Stop(runtime_id, want.reason, hold=want.hold, leave=not want.hold)
     if not seen.has_unit or seen.unit_hold is want.hold is True:
         return None
     return Hold(runtime_id) if want.hold else Remove(runtime_id)
@@ -106,9 +109,9 @@ def _towards_running(runtime_id: str, want: Wanted, seen: Seen) -> Action | None
     changed = seen.spec_hash != want.spec_hash
     if seen.state in _UP:
         if seen.restart:
-            return Stop(runtime_id, seen.restart_reason or "restart requested", hold=False)
+            return Stop(runtime_id, seen.restart_reason or "restart requested")
         if changed:
-            return Stop(runtime_id, "its settings changed", hold=False)
+            return Stop(runtime_id, "its settings changed")
         return Note(runtime_id) if seen.note_due else None
     if seen.state is RuntimeState.FAILED and not seen.restart and not changed:
         # It is not retried by itself: an operator, or a changed setting, does. Nor by the next daemon.

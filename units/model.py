@@ -56,7 +56,7 @@ class UnitRecord:
     """The `[X-Llmgw]` section: what a daemon that finds this unit must know to adopt it.
 
     systemd skips sections named `X-…`. `hold` says that an operator stopped this runtime and that nothing but
-    an operator may start it again.
+    an operator may start it again; `leaving`, that it was being stopped because nobody wanted it any more.
     """
 
     runtime_id: str
@@ -69,6 +69,7 @@ class UnitRecord:
     devices: tuple[str, ...] = ()
     since: str = ""
     hold: bool = False
+    leaving: bool = False
     failure: Failure | None = None
 
 

@@ -36,6 +36,7 @@ _KEYS = {
     "Devices": "devices",
     "Since": "since",
     "Hold": "hold",
+    "Leaving": "leaving",
     "Failure": "failure",
 }
 """Key in the file -> field of `UnitRecord` or of its `Authority`."""
@@ -56,6 +57,7 @@ def render_record(record: UnitRecord) -> list[str]:
         "Devices": record.devices,
         "Since": (record.since,),
         "Hold": ("yes" if record.hold else "no",),
+        "Leaving": ("yes",) if record.leaving else (),
         "Failure": (record.failure.code, record.failure.message) if record.failure else (),
     }
     return [SECTION, *(_render_line(key, words) for key, words in values.items() if any(words))]
@@ -82,6 +84,7 @@ def parse_record(text: str) -> UnitRecord:
         devices=tuple(values.get("Devices", ())),
         since=_word(values, "Since"),
         hold=_flag(values, "Hold"),
+        leaving=_flag(values, "Leaving"),
         failure=_failure(values),
     )
     if not record.runtime_id or record.kind not in KINDS:

@@ -8,7 +8,6 @@ should run; `daemon/reconcile.py` does. All changes of state go through `_move`.
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from core.errors import BugError, DependencyError, LlmgwError
@@ -25,6 +24,7 @@ from units.backend import ActiveState, UnitStatus
 from units.model import Failure, UnitRecord
 
 _LOG_LINES = 20
+_DISK_RETRY_S = 15.0
 _LASTING = frozenset({MemorySafetyAbort.code, ComputesElsewhere.code})
 
 
@@ -58,6 +58,7 @@ class RuntimeController:
         self._last_pids: frozenset[int] = frozenset()
         """The processes of the last life, when they were last looked at, and the cards that they had."""
         self._last_devices: tuple[str, ...] = ()
+        self._failed_s = 0.0
         self._crashes = Crashes()
         self._shared = shared
         self._log = shared.log.bind(runtime=runtime_id)
@@ -126,6 +127,12 @@ class RuntimeController:
         return self.state is RuntimeState.FAILED and is_lasting
 
     @property
+    def may_try_again(self) -> bool:
+        """It failed of a full disk a while ago: that passes, and nobody tells us when."""
+        is_full = self.state is RuntimeState.FAILED and self.error is not None and self.error.code == "disk_full"
+        return is_full and self._shared.clock.monotonic_s() - self._failed_s >= _DISK_RETRY_S
+
+    @property
     def queued_s(self) -> float:
         """How long it has waited for room."""
         return self._shared.clock.monotonic_s() - self.since_s if self.state is RuntimeState.QUEUED else 0.0
@@ -152,16 +159,11 @@ class RuntimeController:
         self.attempted_hash, self.restart_requested = attempted_hash, False
         self._fail(error)
 
-    def unit_held(self) -> None:
-        """Its file says now that only an operator may start it."""
+    def unit_rewritten(self, change: Callable[[UnitRecord], UnitRecord]) -> None:
+        """Its file was changed so on disk."""
         if self.record is not None:
-            self.record = held_record(self.record)
-        self.given_up = None
-
-    def unit_noted(self) -> None:
-        """Its file says now whether it was given up."""
-        if self.record is not None:
-            self.record = replace(self.record, failure=self.given_up)
+            self.record = change(self.record)
+            self.given_up = self.record.failure
 
     def unit_removed(self) -> None:
         """Its file is gone from disk."""
@@ -344,9 +346,11 @@ class RuntimeController:
         self._job = None
 
     def _fail(self, error: LlmgwError) -> None:
-        self.error = error
-        self._log.warning("runtime_failed", code=error.code, error=error.message)
+        if self.state is not RuntimeState.FAILED or self.reason != error.message:
+            self._log.warning("runtime_failed", code=error.code, error=error.message)
+        self.error, self._failed_s = error, self._shared.clock.monotonic_s()
         self._move(RuntimeState.FAILED, error.message)
+        self._wake_waiters()  # also when it had failed before: somebody may wait for this very answer
 
     def _move(self, state: RuntimeState, reason: str) -> None:
         if state is self.state:
@@ -376,11 +380,6 @@ class RuntimeController:
             return await self._shared.backend.read_log(self.unit_name, _LOG_LINES)
         except LlmgwError:
             return []  # the failure itself is told; its log is an extra
-
-
-def held_record(record: UnitRecord) -> UnitRecord:
-    """The record of a runtime that only an operator may start: whatever it failed of before is past."""
-    return replace(record, hold=True, failure=None)
 
 
 def _now() -> str:

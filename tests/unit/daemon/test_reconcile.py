@@ -32,9 +32,9 @@ def seen(
         (RUN, seen(S.WARMING), None),
         (RUN, seen(S.QUEUED, unit=False), Start("r", "keep warm")),
         (RUN, seen(S.RUNNING), None),
-        (RUN, seen(S.RUNNING, "h0"), Stop("r", "its settings changed", hold=False)),
-        (RUN, seen(S.STARTING, "h0"), Stop("r", "its settings changed", hold=False)),
-        (RUN, seen(S.RUNNING, restart=True), Stop("r", "restart requested", hold=False)),
+        (RUN, seen(S.RUNNING, "h0"), Stop("r", "its settings changed")),
+        (RUN, seen(S.STARTING, "h0"), Stop("r", "its settings changed")),
+        (RUN, seen(S.RUNNING, restart=True), Stop("r", "restart requested")),
         (RUN, seen(S.STOPPING), None),
         (RUN, seen(S.STOPPING, restart=True), None),
         (RUN, seen(S.DRAINING, "h0"), None),
@@ -50,10 +50,10 @@ def seen(
         (OFF, seen(S.STOPPED, unit=False), None),
         (OFF, seen(S.STOPPED), Remove("r")),
         (OFF, seen(S.STOPPED, hold=True), Remove("r")),
-        (OFF, seen(S.RUNNING), Stop("r", "nobody asked for it", hold=True)),
-        (OFF, seen(S.STARTING), Stop("r", "nobody asked for it", hold=True)),
+        (OFF, seen(S.RUNNING), Stop("r", "nobody asked for it", leave=True)),
+        (OFF, seen(S.STARTING), Stop("r", "nobody asked for it", leave=True)),
         (OFF, seen(S.STOPPING), None),
-        (OFF, seen(S.QUEUED, unit=False), Stop("r", "nobody asked for it", hold=True)),
+        (OFF, seen(S.QUEUED, unit=False), Stop("r", "nobody asked for it", leave=True)),
         (OFF, seen(S.FAILED), Remove("r")),
         (OFF, seen(S.FAILED, unit=False), None),
         (HELD, seen(S.RUNNING), Stop("r", "stopped by an operator", hold=True)),
@@ -69,7 +69,7 @@ def test_one_runtime(want: Wanted, has: Seen, expected: Action | None) -> None:
 
 
 def test_a_runtime_that_left_the_config_is_stopped_then_removed() -> None:
-    assert reconcile({}, {"r": seen(S.RUNNING)}) == [Stop("r", "not in the config", hold=True)]
+    assert reconcile({}, {"r": seen(S.RUNNING)}) == [Stop("r", "not in the config", leave=True)]
     assert reconcile({}, {"r": seen(S.STOPPED, hold=True)}) == [Remove("r")]
     assert reconcile({}, {"r": seen(S.STOPPED, unit=False)}) == []
 

@@ -121,17 +121,28 @@ def wanted(runtime: str, intents: Intents) -> tuple[bool, bool]:
         ("keepWarm: false", ["request", "hold"], (False, True)),
         ("keepWarm: true", ["hold", "request"], (True, False)),
         ("keepWarm: true, enabled: false", ["request"], (False, False)),
+        ("keepWarm: true", ["stop-all"], (False, False)),
+        ("keepWarm: true", ["stop-all", "hold"], (False, True)),
+        ("keepWarm: true", ["hold", "stop-all"], (False, True)),
+        ("keepWarm: true", ["stop-all", "serve"], (True, False)),
     ],
 )
 def test_what_is_wanted(runtime: str, events: list[str], expected: tuple[bool, bool]) -> None:
     intents = Intents()
+    happen = {
+        "request": lambda: intents.request("r", "x"),
+        "hold": lambda: intents.hold("r"),
+        "stop-all": lambda: intents.serve(False),
+        "serve": lambda: intents.serve(True),
+    }
     for event in events:
-        intents.request("r", "x") if event == "request" else intents.hold("r")
+        happen[event]()
     assert wanted(runtime, intents) == expected
 
 
 def test_unit_files_of_an_earlier_daemon_are_its_memory() -> None:
     intents = Intents()
-    intents.recall([UnitRecord(runtime_id="r"), UnitRecord(runtime_id="s", hold=True)])
+    left = UnitRecord(runtime_id="t", leaving=True)
+    intents.recall([UnitRecord(runtime_id="r"), UnitRecord(runtime_id="s", hold=True), left])
     assert wanted("keepWarm: false", intents) == (True, False)
-    assert intents.held == {"s"}
+    assert (intents.held, set(intents.requested)) == ({"s"}, {"r"})

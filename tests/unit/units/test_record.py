@@ -27,6 +27,7 @@ RECORDS = st.builds(
     devices=st.lists(SOME, max_size=3).map(tuple),
     since=TEXT,
     hold=st.booleans(),
+    leaving=st.booleans(),
     failure=st.none() | st.builds(Failure.of, SOME, st.text(min_size=1, max_size=400)),
 )
 
