@@ -6,6 +6,7 @@ from pathlib import Path
 
 from core.errors import TimedOutError, UnavailableError
 from core.http.client import HttpClient
+from daemon.runtimes.engine_key import read_key
 from engines.adapter import EngineAdapter, EngineSpec, Health
 
 
@@ -35,9 +36,8 @@ class Probe:
 
     def headers(self) -> dict[str, str]:
         """What it demands of every request. The key is read anew each time: it lies in a file of its own."""
-        if self.key_path is None or not self.key_path.exists():
-            return {}
-        return {"Authorization": f"Bearer {self.key_path.read_text().strip()}"}
+        key = read_key(self.key_path) if self.key_path is not None else ""
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
     async def ask(self, http: HttpClient) -> Answer:
         """One question and its answer; never raises for what an engine may do."""

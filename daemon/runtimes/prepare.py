@@ -6,7 +6,6 @@ missing and the command that brings it.
 
 import os
 import re
-import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,10 +13,11 @@ from pathlib import Path
 
 from core.config.schema import Config, Runtime
 from core.errors import ConfigError, NotFoundError
-from core.files import ensure_directory, write_atomic
+from core.files import ensure_directory
 from core.paths import Layout
 from core.runtime import Authority
 from daemon.runtimes.devices import CPU, Placement
+from daemon.runtimes.engine_key import ensure_key
 from daemon.runtimes.health import Probe
 from daemon.runtimes.ports import choose_port
 from daemon.runtimes.spec import engine_spec, spec_hash, start_deadline_s
@@ -167,11 +167,8 @@ class Preparer:
         return replace(command, read_only_paths=tuple(dict.fromkeys(paths)))
 
     def _key(self, runtime_id: str) -> Path:
-        """The key's file; made once and kept, since a running engine knows only the key it started with."""
         path = self.key_path(runtime_id)
-        if not path.exists():
-            ensure_directory(self.layout.keys, mode=0o750, gid=self.gateway_gid)
-            write_atomic(path, f"sk-{secrets.token_hex(24)}\n", mode=0o640, gid=self.gateway_gid)
+        ensure_key(path, gid=self.gateway_gid)
         return path
 
 
