@@ -160,6 +160,15 @@ class SecurityPolicy(Message, frozen=True, kw_only=True):
     """Administration by an administrator's key only, also where none is listed: the daemon cannot read its keys."""
 
 
+class JobPolicy(Message, frozen=True, kw_only=True):
+    """What jobs may take of this node."""
+
+    keep_minutes: int = 1440
+    wait_minutes: int = 1440
+    max_per_key: int = 64
+    max_store_mb: int = 1024
+
+
 class RouteTable(Message, frozen=True, kw_only=True):
     """A versioned snapshot of everything the gateway needs to serve."""
 
@@ -172,6 +181,7 @@ class RouteTable(Message, frozen=True, kw_only=True):
     """False: an operator freed this node, and every inference request is turned away."""
     keys: list[ApiKey] = []
     security: SecurityPolicy = SecurityPolicy()
+    jobs: JobPolicy = JobPolicy()
 
 
 class StartRequest(Message, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.api import ApiKey, RouteModel, RouteTable, RouteTarget, SecurityPolicy
+from core.api import ApiKey, JobPolicy, RouteModel, RouteTable, RouteTarget, SecurityPolicy
 from core.config.schema import Config, Model
 from core.runtime import RuntimeState
 from daemon.keys import config_keys
@@ -67,6 +67,12 @@ def build_route_table(  # noqa: PLR0913 - the parts of a table
             allow_remote_admin=config.security.allow_remote_admin,
             allow_non_loopback_bind=config.security.allow_non_loopback_bind,
             only_admin_keys=bool(keys and keys.fault),
+        ),
+        jobs=JobPolicy(
+            keep_minutes=config.jobs.keep_minutes,
+            wait_minutes=config.jobs.wait_minutes,
+            max_per_key=config.jobs.max_per_key,
+            max_store_mb=config.jobs.max_store_mb,
         ),
     )
 

@@ -13,7 +13,7 @@ from falcon.asgi import App
 from core.client import DaemonClient
 from core.clock import SystemClock
 from core.http.pool import UpstreamPool
-from core.log import configure, get_logger
+from core.log import EventLogger, configure, get_logger
 from core.paths import Layout
 from gateway.activity import Reporter
 from gateway.board import open_seat
@@ -22,6 +22,8 @@ from gateway.choice import Choice
 from gateway.ending import Endings
 from gateway.fastlane import FalconApp, FastLane
 from gateway.guard import Guard
+from gateway.jobs.runner import JobsLifecycle, Runner
+from gateway.jobs.store import JobStore
 from gateway.key_limits import KeyLimiter
 from gateway.lifecycle import Lifecycle
 from gateway.loads import Loads
@@ -31,6 +33,7 @@ from gateway.routes.catalog import Catalog, Engines, Security
 from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
+from gateway.routes.jobs import JobResult, Jobs, OneJob
 from gateway.routes.messages import Messages
 from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
@@ -85,8 +88,17 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     for path in (MESSAGES, COUNT_TOKENS):
         app.add_route(path, Messages(path, guard, choice, dispatcher, waker))
     app.add_route(RESPONSES, Responses(RESPONSES, guard, choice, dispatcher, waker))
+    _add_job_routes(app, guard, JobStore(layout.gateway_state / "jobs"), state, log)
     _add_admin_routes(app, guard, daemon, state)
     return FastLane(app, inference)
+
+
+def _add_job_routes(app: FalconApp, guard: Guard, store: JobStore, state: RouteState, log: EventLogger) -> None:
+    runner = Runner(app, store, state, log)
+    app.add_middleware(JobsLifecycle(runner, log))
+    app.add_route("/v1/jobs", Jobs(guard, store, runner))
+    app.add_route("/v1/jobs/{job_id}", OneJob(guard, store, runner))
+    app.add_route("/v1/jobs/{job_id}/result", JobResult(guard, store, runner))
 
 
 def _add_admin_routes(app: FalconApp, guard: Guard, daemon: DaemonClient, state: RouteState) -> None:

@@ -123,6 +123,11 @@ class InferencePlan(RelayPlan):
             self._upstreams[self._candidates[0].id].load.slots.release(self._unit)
 
     @property
+    def asked(self) -> str:
+        """The target that works on the request now; empty: none."""
+        return self._held[-1].target.name if self._held else ""
+
+    @property
     def current(self) -> RouteTarget:
         """The target that `next_target` named last."""
         return self._candidates[self._next - 1]

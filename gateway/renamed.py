@@ -35,7 +35,7 @@ class Renaming:
         return self._path, body
 
     def whole(self, target: RouteTarget, status: int, body: bytes) -> bytes:
-        return rename_model(body, self._asked)
+        return body if self._entry.upstream_name(target) == self._asked else rename_model(body, self._asked)
 
     def stream(self, target: RouteTarget) -> StreamEdit:
         renamer = StreamRenamer(self._asked)

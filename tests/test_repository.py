@@ -42,6 +42,7 @@ OWNERS: dict[str, set[str]] = {
     "nftables": {"firewall/apply.py"},
     "pyudev": {"daemon/hardware/udev.py"},
     "pyroute2": {"daemon/hardware/links.py"},
+    "sqlite3": {"gateway/jobs/database.py"},
 }
 """Blocking libraries: one file each, which gives them their thread."""
 

@@ -208,6 +208,19 @@ class Firewall(Section, frozen=True, kw_only=True):
     """Addresses and networks that reach the gateway's port; empty: all."""
 
 
+class Jobs(Section, frozen=True, kw_only=True):
+    """Requests that are answered with an id and wait for their turn (`/v1/jobs`)."""
+
+    keep_minutes: Annotated[int, Meta(ge=1, le=525_600)] = 1440
+    """How long a finished job and its result are kept."""
+    wait_minutes: Annotated[int, Meta(ge=1, le=525_600)] = 1440
+    """How long one may wait for its turn."""
+    max_per_key: Annotated[int, Meta(ge=0, le=100_000)] = 64
+    """Unfinished jobs of one key; 0: there are no jobs here."""
+    max_store_mb: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
+    """What requests and results of all jobs may take on disk; the oldest results make room."""
+
+
 class Logging(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -232,5 +245,6 @@ class Config(Section, frozen=True, kw_only=True):
     paths: Paths = Paths()
     hardware: Hardware = Hardware()
     firewall: Firewall = Firewall()
+    jobs: Jobs = Jobs()
     logging: Logging = Logging()
     usage: Usage = Usage()

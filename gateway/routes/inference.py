@@ -21,6 +21,7 @@ from gateway.errors import ApiError, cut
 from gateway.grant import Grant
 from gateway.guard import Guard, peer_of
 from gateway.incoming import read_class, read_headers
+from gateway.jobs.ticket import find_ticket
 from gateway.limit_headers import ANTHROPIC, OPENAI
 from gateway.lookup import find_model
 from gateway.readiness import explain_unready
@@ -150,8 +151,11 @@ class Inference:
             self._find(routes, grant, asked, record)
             record.place = self._dispatcher.limiter.take(grant, self._words)
         unit = read_class(fields)
+        ticket = find_ticket(req.scope)
         for left in reversed(range(_ROUNDS)):
             plan, entry = await self._plan(asked, fields, peer, unit, record)
+            if ticket is not None:
+                ticket.follow(plan)
             try:
                 outcome = await self._answer(plan, entry, asked, body, req, resp)
             finally:
