@@ -37,6 +37,7 @@ from gateway.routes.jobs import JobResult, Jobs, OneJob
 from gateway.routes.messages import Messages
 from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
+from gateway.routes.openapi import OpenApi
 from gateway.routes.responses import Responses
 from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAll
 from gateway.routes.usage import Usage
@@ -79,6 +80,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     choice = Choice(state, loads)
     inference = tuple(Inference(path, guard, choice, dispatcher, waker) for path in INFERENCE_PATHS)
     app.add_route("/", Index())
+    app.add_route("/openapi.json", OpenApi())
     app.add_route("/health", Health())
     app.add_route("/health/ready", HealthReady(state))
     app.add_route("/v1/models", Models(guard))
