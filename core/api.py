@@ -59,6 +59,11 @@ class RuntimeStatus(Message, frozen=True, kw_only=True):
     on: str = ""
     """What it computes on: `cpu`, or the GPUs."""
     memory_mib: int | None = None
+    max_concurrency: int = 1
+    active_requests: int = 0
+    """At the engine, over all gateway workers."""
+    queued_requests: int = 0
+    """Waiting for a slot, or for the runtime to start."""
     log: list[str] = []
     """The engine's last lines, when it failed."""
 

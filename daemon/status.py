@@ -20,6 +20,7 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
     config = node.config_use.loaded.config
     runtime = config.runtimes.get(controller.runtime_id)
     status, record = controller.status, controller.record
+    load = node.admitter.activity.load(controller.runtime_id, node.admitter.clock.monotonic_s())
     is_up = controller.state in (RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING)
     return RuntimeStatus(
         id=controller.runtime_id,
@@ -41,6 +42,9 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         if is_up
         else "",
         memory_mib=await _memory_mib(node, controller) if is_up else None,
+        max_concurrency=runtime.max_concurrency if runtime else 1,
+        active_requests=load.active,
+        queued_requests=load.waiting,
         log=controller.last_log,
     )
 

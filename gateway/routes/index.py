@@ -1,38 +1,47 @@
-"""`GET /`: a small page for a person who opens the port in a browser. Public; it names no model and no host."""
+"""`GET /`: the dashboard for browsers, a list of routes for all others. Public; it names no model and no host."""
 
 from falcon import MEDIA_HTML, MEDIA_TEXT
 from falcon.asgi import Request, Response
 
-_ENDPOINTS = (
-    ("POST /v1/chat/completions", "chat, OpenAI's API, streaming and not"),
-    ("POST /v1/completions", "text completion"),
-    ("POST /v1/embeddings", "embeddings"),
-    ("GET /v1/models", "what can be asked for"),
-    ("GET /health", "is the gateway alive"),
-    ("GET /health/ready", "does it know its models"),
-    ("GET /gateway/status", "runtimes and configuration (admin)"),
-    ("GET /gateway/node", "this node (admin)"),
-)
-_TEXT = "llmgw\n\n" + "".join(f"{endpoint:28} {purpose}\n" for endpoint, purpose in _ENDPOINTS)
-_ROWS = "".join(f"<tr><td><code>{endpoint}</code></td><td>{purpose}</td></tr>" for endpoint, purpose in _ENDPOINTS)
-_HTML = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>llmgw</title>'
-    "<style>body{font-family:sans-serif;margin:2em}td{padding:.2em 1em .2em 0}</style>"
-    f"<h1>llmgw</h1><table>{_ROWS}</table></html>\n"
-)
+from gateway.auth import Access
+from gateway.dashboard.page import build_page
+from gateway.openapi.operations import OPERATIONS
+
+
+def list_routes() -> str:
+    """A line for each operation, as `curl` shows it."""
+    rows = [
+        (
+            f"{operation.method} {operation.path}",
+            operation.text + (" (admin)" if operation.access is Access.ADMIN else ""),
+        )
+        for operation in OPERATIONS
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "llmgw\n\n" + "".join(f"{name:{width}}  {text}\n" for name, text in rows)
 
 
 class Index:
-    """HTML for browsers, text for everybody else."""
+    """Which of the two, by the `Accept` header."""
+
+    def __init__(self) -> None:
+        self._page = build_page()
+        self._text = list_routes()
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        is_browser = "text/html" in (req.accept or "")
-        resp.content_type = MEDIA_HTML if is_browser else MEDIA_TEXT
-        resp.text = _HTML if is_browser else _TEXT
+        if "text/html" in (req.accept or ""):
+            resp.content_type = MEDIA_HTML
+            resp.data = self._page.html
+        else:
+            resp.content_type = MEDIA_TEXT
+            resp.text = self._text
+        resp.set_header("vary", "accept")
+        resp.set_header("cache-control", "no-cache")
+        resp.set_header("content-security-policy", self._page.policy)
         resp.set_header("x-frame-options", "DENY")
-        resp.set_header(
-            "content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-        )
+        resp.set_header("x-content-type-options", "nosniff")
         resp.set_header("referrer-policy", "same-origin")
+        resp.set_header("cross-origin-opener-policy", "same-origin")
+        resp.set_header("cross-origin-resource-policy", "same-origin")
 
     on_head = on_get

@@ -1,0 +1,1 @@
+"""The page for a person who opens the gateway's port in a browser."""
