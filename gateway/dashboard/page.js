@@ -177,11 +177,9 @@ function showDoctor(report) {
 }
 
 function showUsage(report) {
-  const rows = Array.isArray(report.rows) ? report.rows : Array.isArray(report.data) ? report.data : [];
-  $("usage-part").hidden = false;
-  table("usage", ["Key", "Model", "Requests", "Prompt tokens", "Answer tokens"], rows.slice(0, 100).map((row, index) => [
-    String(index), () => [
-      row.key || "–", row.model || "–", row.requests ?? null, row.promptTokens ?? null, row.completionTokens ?? null,
+  table("usage", ["Key", "Model", "Requests", "Cut short", "Prompt tokens", "Answer tokens", "Wasted"], report.rows.map((row) => [
+    JSON.stringify([row.key, row.model]), () => [
+      row.key || "(none)", row.model, row.requests, row.cutShort, row.promptTokens, row.completionTokens, row.wastedTokens,
     ],
   ]), "No requests yet.");
 }
@@ -258,7 +256,7 @@ async function readAll() {
   if (now - seen.usageAt >= USAGE_MS) {
     seen.usageAt = now;
     const today = new Date().toISOString().slice(0, 10);
-    ask(`/gateway/usage?from=${today}&to=${today}`).then(showUsage, () => { $("usage-part").hidden = true; });
+    ask(`/gateway/usage?from=${today}&to=${today}&by=key,model`).then(showUsage, () => { seen.usageAt = 0; });
   }
 }
 
