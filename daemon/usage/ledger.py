@@ -128,7 +128,9 @@ class Ledger:
     async def _day(self, name: str) -> Day:
         async with self._reading:
             day = self._days.get(name)
-            if day is None:
+            is_kept = name in self._unwritten or name in self._being_written or self._store.has(name)
+            # A day whose file was taken away (`llmgw wipe`, an operator) is not to come back with the next report.
+            if day is None or not is_kept:
                 try:
                     day = await asyncio.to_thread(self._store.read, name)
                 except StorageError as error:

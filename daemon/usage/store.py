@@ -34,6 +34,10 @@ class DayStore:
             self._set_aside(path, error)
             return Day(name)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this day, readable or not."""
+        return self._path(name).exists()
+
     def write(self, name: str, data: bytes) -> None:
         """Raises: StorageError."""
         ensure_directory(self._directory, mode=0o700)

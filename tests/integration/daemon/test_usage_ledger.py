@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date, timedelta
@@ -187,6 +188,15 @@ async def test_days_go_when_they_are_old_and_nothing_else_does(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [f"{day(400)}.txt", f"{day(9)}.json", f"{TODAY}.json", "notes.json"]
     )
+
+
+async def test_a_day_that_was_taken_away_does_not_come_back(tmp_path: Path) -> None:
+    async with ledger(tmp_path / "u") as book:
+        await book.take(report(1, TODAY, TODAY))
+        shutil.rmtree(tmp_path / "u")
+        assert await requests(book) == 0
+        await book.take(report(2, TODAY))
+        assert await requests(book) == 1
 
 
 async def test_a_day_that_cannot_be_is_today(tmp_path: Path) -> None:
