@@ -120,6 +120,11 @@ class Layout:
         return self.state / "homes"
 
     @property
+    def gates(self) -> Path:
+        """One 0700 directory per gated runtime, for its gate alone: the engine beside it cannot write there."""
+        return self.state / "gates"
+
+    @property
     def gateway_state(self) -> Path:
         return self.state / "gateway"
 

@@ -113,6 +113,19 @@ class HttpClient:
         async with self._translated(url, silence_s), self._open("GET", url, headers, b"", timeout) as answer:
             yield ByteStream(answer)
 
+    @asynccontextmanager
+    async def messages(
+        self, url: str, *, connect_timeout_s: float = 5.0, heartbeat_s: float = 20.0, limit_bytes: int = 64 << 20
+    ) -> AsyncIterator["MessageStream"]:
+        """A websocket's messages. A peer that answers no ping within the heartbeat is gone: `Unreachable`."""
+        async with self._translated(url, connect_timeout_s):
+            async with asyncio.timeout(connect_timeout_s):
+                sock = await self._connected().ws_connect(
+                    url if "://" in url else self._base + url, heartbeat=heartbeat_s, max_msg_size=limit_bytes
+                )
+            async with sock:
+                yield MessageStream(sock)
+
     def _open(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
@@ -167,6 +180,21 @@ class LineStream:
         """Each line without its newline; ends with the answer."""
         async for line in self._answer.content:
             yield line.rstrip(b"\n")
+
+
+class MessageStream:
+    """The messages of a websocket."""
+
+    def __init__(self, sock: "aiohttp.ClientWebSocketResponse[bool]") -> None:
+        self._sock = sock
+
+    async def texts(self) -> AsyncIterator[str]:
+        """Each text message; others are skipped. Ends when the peer closes."""
+        async for message in self._sock:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                yield str(message.data)
+            elif message.type is aiohttp.WSMsgType.ERROR:
+                raise aiohttp.ClientError(str(self._sock.exception()))
 
 
 class ByteStream:

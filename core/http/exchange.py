@@ -36,13 +36,17 @@ class ExchangeError(DependencyError):
 class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
     """See the module. Raises: ExchangeError, on entering and while reading."""
 
-    def __init__(self, target: Target, *, method: bytes, path: bytes, headers: Headers, body: bytes) -> None:
+    def __init__(  # noqa: PLR0913 - the parts of a request
+        self, target: Target, *, method: bytes, path: bytes, headers: Headers, body: bytes, added: bytes = b""
+    ) -> None:
+        """`added` are ready header lines, each ended by CR LF."""
         self.status = 0
         self.headers: Headers = []
         self.decodes = True
         self._target = target
         self._head_only = method == b"HEAD"
-        self._head = request_head(method, path, upstream_lines(headers), fixed=target.fixed, length=len(body))
+        lines = upstream_lines(headers) + added
+        self._head = request_head(method, path, lines, fixed=target.fixed, length=len(body))
         self._body = body
         self._connection: UpstreamConnection | None = None
         self._changed = asyncio.Event()

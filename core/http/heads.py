@@ -7,6 +7,7 @@ must not see. What is not named here crosses untouched, so that new fields work 
 
 from enum import StrEnum
 
+from core.caller import CALLER, HANDLE
 from core.http.asgi import Headers
 from core.http.status import STATUS_LINES
 
@@ -52,6 +53,9 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
     b"x-forwarded-proto",
     b"x-forwarded-port",
     b"x-request-id",
+    # Said by us alone (`core/caller.py`): whoever could forge it would read another's work.
+    CALLER.encode(),
+    HANDLE.encode(),
 }
 
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {

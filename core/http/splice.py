@@ -167,7 +167,8 @@ class Relay:
         self._was_sent = True
         if self._plan.edits_body:
             body = self._plan.request_body(target, body)
-        head = request_head(client.method, self._path, client.upstream_lines(), fixed=target.fixed, length=len(body))
+        lines = client.upstream_lines() + self._plan.request_lines
+        head = request_head(client.method, self._path, lines, fixed=target.fixed, length=len(body))
         if self._plan.first_byte_timeout_s is not None or self._plan.between_bytes_timeout_s is not None:
             self._seen = (0, monotonic())
             target.pool.watch(self)
