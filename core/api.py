@@ -123,6 +123,8 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     interactive_reserved_slots: int = 0
     request_startup_wait_ms: int = 1000
     """How long a request waits for the runtime to be loaded."""
+    tells_callers_apart: bool = False
+    """The target must be told for whom a request is (`core/caller.py`)."""
     weight: int = 1
 
 

@@ -16,10 +16,17 @@ class Load:
     bytes_total: int = 0
     held_back: int = 0
     stalled_s: float = 0.0
+    own: int = 0
+    """What the engine itself says that it still works on, after it answered who asked for it."""
+
+    @property
+    def under_way(self) -> int:
+        """What a stop would break off."""
+        return self.active + self.own
 
     @property
     def is_busy(self) -> bool:
-        return self.active > 0 or self.waiting > 0
+        return self.under_way > 0 or self.waiting > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class Activity:
     _heard: dict[str, _Heard] = field(default_factory=dict)
     _last_end_s: dict[str, float] = field(default_factory=dict)
     """When the last request of a runtime ended, kept after its worker is gone."""
+    _own: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """What engines said last of their own work, and when."""
 
     def take(self, report: ActivityReport, now_s: float) -> None:
         """A worker reported."""
@@ -44,11 +53,18 @@ class Activity:
                 ended_s = now_s - one.idle_s
                 self._last_end_s[runtime_id] = max(ended_s, self._last_end_s.get(runtime_id, ended_s))
 
+    def note_own(self, runtime_id: str, count: int, now_s: float) -> None:
+        """An engine that works on after it answered has so much under way, or waiting, by its own counters."""
+        self._own[runtime_id] = count, now_s
+        if count:
+            self._last_end_s[runtime_id] = max(now_s, self._last_end_s.get(runtime_id, now_s))
+
     def load(self, runtime_id: str, now_s: float) -> Load:
         """What is under way for a runtime."""
         self._forget(now_s)
         parts = [heard.report.runtimes.get(runtime_id, RuntimeActivity()) for heard in self._heard.values()]
         ended_s = self._last_end_s.get(runtime_id)
+        own, noted_s = self._own.get(runtime_id, (0, now_s))
         return Load(
             active=sum(part.active for part in parts),
             waiting=sum(part.waiting for part in parts),
@@ -56,6 +72,7 @@ class Activity:
             bytes_total=sum(part.bytes_total for part in parts),
             held_back=sum(part.held_back for part in parts),
             stalled_s=max((part.stalled_s for part in parts), default=0.0),
+            own=own if now_s - noted_s <= FORGET_AFTER_S else 0,
         )
 
     def all_have_seen(self, epoch: str, version: int, now_s: float) -> bool:

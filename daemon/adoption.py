@@ -1,7 +1,7 @@
 """Taking over the units that were there before this daemon: their files are the record of what runs."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from core.log import EventLogger
@@ -9,9 +9,9 @@ from core.runtime import Authority, AuthorityScope
 from daemon.runtimes.controller import RuntimeController
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.spec import start_deadline_s
-from units.backend import UnitBackend
+from units.backend import UnitBackend, UnitFileChange
 from units.model import UnitRecord
-from units.names import engine_unit_name
+from units.names import engine_unit_name, gate_unit_name
 from units.record import RecordUnreadable, parse_record
 
 _AT_ONCE = 16
@@ -33,6 +33,32 @@ async def read_records(backend: UnitBackend, node: str, log: EventLogger) -> lis
             local = record.authority.scope is AuthorityScope.LOCAL
             records.append(replace(record, authority=Authority(owner=node)) if local else record)
     return records
+
+
+async def remove_stray_gates(backend: UnitBackend, log: EventLogger) -> None:
+    """Take away gates whose engine's unit file is gone: a daemon died between two files."""
+    files = await backend.read_files()
+    strays = find_stray_gates(files)
+    for name in strays:
+        log.info("stray_gate_removed", unit=name)
+        await backend.stop(name)
+    if strays:
+        await backend.apply_files([UnitFileChange(name, None) for name in strays])
+
+
+def find_stray_gates(files: Mapping[str, str]) -> list[str]:
+    """Gates of ours without the engine that they stand before. Pure."""
+    strays = []
+    for name, text in files.items():
+        try:
+            record = parse_record(text)
+        except RecordUnreadable:
+            continue  # told already; a file that we cannot read is left alone
+        runtime_id = record.runtime_id
+        is_ours = record.kind == "gate" and gate_unit_name(runtime_id) == name
+        if is_ours and engine_unit_name(runtime_id) not in files:
+            strays.append(name)
+    return strays
 
 
 async def adopt_all(

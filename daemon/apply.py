@@ -16,6 +16,7 @@ from daemon.runtimes.prepare import Prepared, Preparer
 from daemon.runtimes.spec import spec_hash
 from units.backend import UnitBackend, UnitFileChange
 from units.model import UnitRecord
+from units.names import gate_unit_name
 from units.record import RecordUnreadable, change_record
 
 
@@ -46,8 +47,10 @@ class Applier:
         files = await self._read_files() if rewrites else {}
         changes = [
             *(UnitFileChange(prepared.unit_name, prepared.unit_text) for prepared in starts.values()),
+            *(prepared.gate for prepared in starts.values()),
             *_rewritten(rewrites, controllers, files),
             *(UnitFileChange(controllers[remove.runtime_id].unit_name, None) for remove in removes),
+            *(UnitFileChange(gate_unit_name(remove.runtime_id), None) for remove in removes),
         ]
         failed = await self._write(changes)
         written = {i: c for i, c in controllers.items() if c.unit_name not in failed}
@@ -97,13 +100,13 @@ class Applier:
         self, starts: Sequence[Start], controllers: Mapping[str, RuntimeController], preparer: Preparer
     ) -> dict[str, Prepared]:
         """Prepare each; one that cannot be is failed with the reason and hinders no other."""
-        taken = {c.port for c in controllers.values() if c.port}
+        taken = {port for controller in controllers.values() for port in controller.ports}
         taken |= {r.port for r in preparer.config.runtimes.values() if r.port is not None}
         taken.add(preparer.config.server.port)
         prepared: dict[str, Prepared] = {}
         for start in starts:
             controller = controllers[start.runtime_id]
-            others = taken - {controller.port}
+            others = taken - {*controller.ports}
             try:
                 ready = preparer.prepare(
                     start.runtime_id,

@@ -5,7 +5,7 @@ computes `reconcile(wanted, seen)` and applies it. Every change also makes a new
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -21,7 +21,7 @@ from core.http.client import HttpClient
 from core.log import get_logger
 from core.runtime import Authority, RuntimeState
 from daemon.admitter import AdmissionRefused, Admitter
-from daemon.adoption import adopt_all, read_records
+from daemon.adoption import adopt_all, read_records, remove_stray_gates
 from daemon.apply import Applier
 from daemon.intents import Intents, wanted_of
 from daemon.key_store import KeyStore
@@ -45,8 +45,9 @@ from daemon.runtimes.residency import Stay, idle_runtimes
 from daemon.runtimes.spec import served_models
 from daemon.runtimes.surround import Surround
 from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
+from engines.adapter import is_keyed
 from engines.registry import get_adapter
-from units.backend import BackendLost, UnitBackend
+from units.backend import BackendLost, UnitBackend, UnitStatus
 from units.names import engine_unit_name
 
 _AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
@@ -113,6 +114,7 @@ class Node:
         async with asyncio.TaskGroup() as group:
             self._group = group
             records = await read_records(self.backend, self.preparer.node, self._log)
+            await remove_stray_gates(self.backend, self._log)
             self._intents.recall(records)
             await adopt_all(records, self._controller, self.preparer, self.backend)
             group.create_task(self._watch())
@@ -123,12 +125,13 @@ class Node:
 
     async def _watch(self) -> None:
         """Hand the service manager's events to the controllers."""
-        by_unit: dict[str, RuntimeController] = {}
+        told: dict[str, Callable[[UnitStatus], None]] = {}
         async for status in self.backend.changes():
-            if status.name not in by_unit:
-                by_unit = {c.unit_name: c for c in self.controllers.values()}
-            if controller := by_unit.get(status.name):
-                controller.on_unit(status)
+            if status.name not in told:
+                told = {c.unit_name: c.on_unit for c in self.controllers.values()}
+                told |= {c.gate_name: c.on_gate for c in self.controllers.values()}
+            if tell := told.get(status.name):
+                tell(status)
 
     async def _reconcile_for_ever(self) -> None:
         told = ""
@@ -191,7 +194,7 @@ class Node:
             activity = self.admitter.activity
             if (
                 activity.all_have_seen(self.publisher.epoch, version, now_s)
-                and activity.load(runtime_id, now_s).active == 0
+                and not activity.load(runtime_id, now_s).under_way
             ):
                 return
             await asyncio.sleep(_SILENCE_POLL_S)
@@ -408,7 +411,7 @@ class Node:
             if runtime_id not in runtimes:
                 continue
             adapter = get_adapter(runtimes[runtime_id].engine)
-            key_file = str(self.preparer.key_path(runtime_id)) if adapter.demands_key else ""
+            key_file = str(self.preparer.key_path(runtime_id)) if is_keyed(adapter) else ""
             views[runtime_id] = RuntimeView(
                 controller.state,
                 controller.reason,

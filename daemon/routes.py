@@ -8,7 +8,7 @@ from core.api import ApiKey, JobPolicy, RouteModel, RouteTable, RouteTarget, Sec
 from core.config.schema import Config, Model
 from core.runtime import RuntimeState
 from daemon.keys import config_keys
-from engines.adapter import EngineAdapter
+from engines.adapter import EngineAdapter, tells_callers_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ def _model(config: Config, model: Model, aliases: list[str], view: RuntimeView, 
         queue_retry_after_seconds=runtime.queue_retry_after_seconds,
         interactive_reserved_slots=runtime.interactive_reserved_slots,
         request_startup_wait_ms=runtime.request_startup_wait_ms,
+        tells_callers_apart=tells_callers_apart(view.adapter),
     )
     return RouteModel(
         id=model.id,

@@ -71,6 +71,7 @@ def _candidates(node: Node, *, models: bool, config: bool) -> Iterator[_Candidat
     if engines == layout.engines:
         yield _Candidate(engines, "engine builds")
     yield _Candidate(layout.homes, "engines' homes and caches")
+    yield _Candidate(layout.gates, "what gates know of their callers' work")
     yield _Candidate(layout.keys, "engines' keys")
     yield _Candidate(layout.state / "estimates.json", "measured sizes")
     yield _Candidate(layout.state / "hardware-cleared.json", "cleared errors of cards")

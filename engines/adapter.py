@@ -40,6 +40,8 @@ class Build:
     version: str
     executable: Path
     environment: tuple[tuple[str, str], ...] = ()
+    folder: Path | None = None
+    """The engine's own source tree, where it is no package of the executable's environment (ComfyUI)."""
     takes_uuids: bool = True
     """Whether it reads uuids in `CUDA_VISIBLE_DEVICES`; some builds read whole numbers only (engine-check knows)."""
 
@@ -106,6 +108,10 @@ class EngineCommand:
     read_only_paths: tuple[str, ...] = ()
     read_write_paths: tuple[str, ...] = ()
     allow_jit: bool = True
+    folders: tuple[str, ...] = ()
+    """Made before the start, below the runtime's home."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Paths below the home and the texts that are written there before the start."""
 
 
 KEY_FILE = "\x00key-file\x00"
@@ -133,6 +139,24 @@ class Progress:
     """Passes through the model, where the engine counts its tokens only at the end of an answer."""
 
 
+class GateKind(StrEnum):
+    """Which front stands before an engine that demands no key (`engines/gates`)."""
+
+    GENERIC = "generic"
+    """A key, and the adapter's `routes`."""
+    COMFYUI = "comfyui"
+    """Knows ComfyUI's API and keeps its callers apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The front of an engine, a process of its own on the runtime's port. The engine gets another port."""
+
+    kind: GateKind
+    engine_health: str = "/health"
+    """What the gate asks the engine, to know whether it serves."""
+
+
 class EngineAdapter(Protocol):
     """Everything that llmgw knows about one engine. Pure: no file, socket or process is touched."""
 
@@ -146,6 +170,10 @@ class EngineAdapter(Protocol):
     also for an engine that may not know the field: its streams are counted by their events."""
     demands_key: bool
     """Whether the engine itself refuses requests without its key."""
+    gate: Gate | None
+    """What stands before an engine that does not; the key is the gate's then."""
+    works_on: bool
+    """Whether it goes on working after it has answered a request: then its counters say whether it is busy."""
     overhead_mib: int | None
     """Host memory beside the weights, before anything was measured; None: it cannot be guessed."""
     lora: Lora
@@ -174,3 +202,13 @@ class EngineAdapter(Protocol):
     def metrics_path(self) -> str | None:
         """Where the engine serves Prometheus text, or None."""
         ...
+
+
+def is_keyed(adapter: EngineAdapter) -> bool:
+    """Whether a request to the runtime needs its key, whoever demands it."""
+    return adapter.demands_key or adapter.gate is not None
+
+
+def tells_callers_apart(adapter: EngineAdapter) -> bool:
+    """Whether it must be told for whom a request is."""
+    return adapter.gate is not None and adapter.gate.kind is GateKind.COMFYUI

@@ -11,10 +11,12 @@ import os
 import shutil
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from core.config.schema import OwnBuild, OwnProgram, OwnTree
 from core.errors import ConflictError, NotFoundError
 from core.files import write_atomic
 from engines.adapter import Build
@@ -76,6 +78,22 @@ def find_build(engine: str, wanted: str, engines_dir: Path) -> Build | None:
         if name in installed:
             return installed[name]
     return next(iter(installed.values()), None)
+
+
+def own_build(engine: str, own: OwnBuild) -> Build:
+    """The build that an operator named in `engines.NAME`. Raises: NotFoundError when it is not there."""
+    if not isinstance(own, OwnTree):
+        return _own_build(engine, Path(own.bin if isinstance(own, OwnProgram) else own.python))
+    folder = Path(own.dir)
+    if not own.dir or not own.python or not (folder / "main.py").is_file():
+        raise NotFoundError(
+            f"engines.{engine} names no whole build: {folder / 'main.py' if own.dir else 'dir'} is missing"
+            if own.python
+            else f"engines.{engine} names no python",
+            hint=f"engines.{engine}.dir is its source tree, .python that of the environment with its requirements",
+            code="engine_build_missing",
+        )
+    return replace(_own_build(engine, Path(own.python)), folder=folder)
 
 
 def list_builds(engine: str, engines_dir: Path) -> list[Build]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from core.errors import RefusedError
+from engines.policies.comfyui import COMFYUI
 from engines.policies.llamacpp import LLAMACPP
 from engines.policies.sglang import SGLANG
 from engines.policies.sim import SIM
@@ -22,7 +23,7 @@ from engines.policies.trtllm import TRTLLM
 from engines.policies.vllm import VLLM
 from engines.spec import is_clean
 
-_TABLES = {"llamacpp": LLAMACPP, "vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM, "sim": SIM}
+_TABLES = {"llamacpp": LLAMACPP, "vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM, "comfyui": COMFYUI, "sim": SIM}
 
 _NUMBER = re.compile(r"-(\d|\.\d|inf$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

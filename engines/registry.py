@@ -4,6 +4,7 @@ import difflib
 
 from core.errors import NotFoundError
 from engines.adapter import EngineAdapter
+from engines.adapters.comfyui import ComfyUiAdapter
 from engines.adapters.command import CommandAdapter
 from engines.adapters.llamacpp import LlamaCppAdapter
 from engines.adapters.sglang import SglangAdapter
@@ -18,6 +19,7 @@ _ADAPTERS: dict[str, EngineAdapter] = {
         VllmAdapter(),
         SglangAdapter(),
         TrtLlmAdapter(),
+        ComfyUiAdapter(),
         SimAdapter(),
         CommandAdapter(),
     )

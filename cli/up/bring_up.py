@@ -95,6 +95,9 @@ async def wait_daemon(daemon: DaemonClient) -> NodeState:
         await asyncio.sleep(backoff.next_s())
 
 
+_KINDS_TO_ASK = ("chat", "embedding")
+
+
 async def _start_wanted(daemon: DaemonClient, config: Config, request: Request | None) -> list[RuntimeStatus]:
     """Start what is to be kept warm, and what was asked for. Returns what runs.
 
@@ -135,9 +138,9 @@ async def _start_wanted(daemon: DaemonClient, config: Config, request: Request |
 
 
 def _model_to_ask(config: Config, request: Request | None, running: list[RuntimeStatus]) -> Model | None:
-    """The model for the first question: the one asked for, else the first that runs."""
-    ids = {status.id for status in running}
-    ready = [model for model in config.models if model.runtime in ids]
+    """The model for the first question: the one asked for, else the first that runs. A painter is asked nothing."""
+    ids = {status.id for status in running if status.engine != "comfyui"}
+    ready = [model for model in config.models if model.runtime in ids and model.kind in _KINDS_TO_ASK]
     return next((model for model in ready if request and model.id == request.model_id), ready[0] if ready else None)
 
 

@@ -52,7 +52,7 @@ class Model(Section, frozen=True, kw_only=True):
 
     id: Name
     name: str = ""
-    kind: Literal["chat", "embedding"] = "chat"
+    kind: Literal["chat", "embedding", "image", "video"] = "chat"
     runtime: str
     upstream_model: str = ""
     advertise: bool = True
@@ -162,6 +162,34 @@ class RuntimePolicy(Section, frozen=True, kw_only=True):
     memory_safety: MemorySafety = MemorySafety()
 
 
+AbsolutePath = Annotated[str, Meta(pattern="^(/.*)?$", max_length=4000)]
+"""Empty: not given."""
+
+
+class OwnProgram(Section, frozen=True, kw_only=True):
+    """An operator's own build of an engine, used as it is by runtimes that name no build."""
+
+    bin: AbsolutePath = ""
+
+
+class OwnPython(Section, frozen=True, kw_only=True):
+    """The same for an engine that is a Python package."""
+
+    python: AbsolutePath = ""
+    """Of the environment that has it."""
+
+
+class OwnTree(Section, frozen=True, kw_only=True):
+    """The same for an engine that is a source tree."""
+
+    dir: AbsolutePath = ""
+    python: AbsolutePath = ""
+    """Of the environment that has what it requires."""
+
+
+OwnBuild = OwnProgram | OwnPython | OwnTree
+
+
 class Engines(Section, frozen=True, kw_only=True):
     """Where engines come from and how they run."""
 
@@ -169,6 +197,17 @@ class Engines(Section, frozen=True, kw_only=True):
     """System user of every engine, where the daemon is root."""
     mirror: str = ""
     """A directory or an index URL that replaces the package index; for machines without internet."""
+    llamacpp: OwnProgram = OwnProgram()
+    vllm: OwnPython = OwnPython()
+    sglang: OwnPython = OwnPython()
+    trtllm: OwnPython = OwnPython()
+    comfyui: OwnTree = OwnTree()
+
+    def own_build(self, engine: str) -> OwnBuild | None:
+        """The operator's own, where one is given."""
+        own = getattr(self, engine, None)
+        is_given = isinstance(own, OwnBuild) and own != type(own)()
+        return own if is_given else None
 
 
 class Ports(Section, frozen=True, kw_only=True):

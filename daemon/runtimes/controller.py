@@ -22,10 +22,17 @@ from daemon.runtimes.release import NotReleased, wait_cards_free, wait_unit_empt
 from daemon.runtimes.surround import Surround
 from units.backend import ActiveState, UnitStatus
 from units.model import Failure, UnitRecord
+from units.names import gate_unit_name
 
 _LOG_LINES = 20
 _DISK_RETRY_S = 15.0
 _LASTING = frozenset({MemorySafetyAbort.code, ComputesElsewhere.code})
+
+
+class GateFailed(DependencyError):
+    """The engine's gate does not run, and without it nobody may ask the engine."""
+
+    code = "gate_failed"
 
 
 class RuntimeController:
@@ -34,6 +41,8 @@ class RuntimeController:
     def __init__(self, runtime_id: str, unit_name: str, shared: Surround) -> None:
         self.runtime_id = runtime_id
         self.unit_name = unit_name
+        self.gate_name = gate_unit_name(runtime_id)
+        """Of its gate's unit, where its engine has one."""
         self.state = RuntimeState.STOPPED
         self.reason = ""
         self.since = _now()
@@ -67,6 +76,11 @@ class RuntimeController:
         self._unit = UnitSight()
 
     # What others ask
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All that are taken for it; the first is where requests go."""
+        return self.record.ports if self.record else ()
 
     @property
     def port(self) -> int:
@@ -213,7 +227,20 @@ class RuntimeController:
             self._run(self._examine())
         self._announce()
 
+    def on_gate(self, status: UnitStatus) -> None:
+        """The service manager reported a change of its gate, which it starts again by itself until that is no use."""
+        is_up = self.state in (RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING)
+        if status.active_state is ActiveState.FAILED and is_up:
+            self._run(self._give_up_gate(status))
+
     # Jobs
+
+    async def _give_up_gate(self, status: UnitStatus) -> None:
+        lines = await self._read_log(self.gate_name)
+        await self._give_up(
+            GateFailed(f"the gate of {self.runtime_id} {end_of(status)}", hint=f"journalctl -u {self.gate_name}")
+        )
+        self.last_log = lines
 
     async def _start(self) -> None:
         try:
@@ -235,6 +262,8 @@ class RuntimeController:
         await wait_unit_empty(self.unit_name, self.runtime_id, backend)
         await wait_cards_free(self.runtime_id, self._last_devices, self._last_pids, self._shared.read_cards)
         await backend.reset_failed(self.unit_name)
+        if self.probe is not None and self.probe.adapter.gate is not None:
+            await backend.reset_failed(self.gate_name)
         await backend.start(self.unit_name)
 
     async def _recover(self) -> None:
@@ -380,9 +409,9 @@ class RuntimeController:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _read_log(self) -> list[str]:
+    async def _read_log(self, unit_name: str = "") -> list[str]:
         try:
-            return await self._shared.backend.read_log(self.unit_name, _LOG_LINES)
+            return await self._shared.backend.read_log(unit_name or self.unit_name, _LOG_LINES)
         except LlmgwError:
             return []  # the failure itself is told; its log is an extra
 

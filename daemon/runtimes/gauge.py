@@ -9,6 +9,7 @@ from core.errors import LlmgwError
 from core.http.client import HttpClient
 from daemon.runtimes.health import Probe
 from daemon.runtimes.processes import read_cpu_s
+from engines.adapter import Progress
 from units.backend import UnitBackend
 
 _METRICS_S = 8.0
@@ -22,6 +23,8 @@ class Look:
     at_s: float
     steps: float | None = None
     """The engine's counters of progress, summed."""
+    own: int | None = None
+    """What it has under way or waiting, by its own counters."""
     cpu_s: float | None = None
     """CPU time of all its processes so far."""
 
@@ -38,22 +41,24 @@ async def look_at(probe: Probe, unit_name: str, http: HttpClient, backend: UnitB
         cpu_s = read_cpu_s(await backend.read_pids(unit_name))
     except LlmgwError:
         cpu_s = None
-    return Look(now_s, await read_steps(probe, http), cpu_s)
+    progress = await read_progress(probe, http)
+    counted = [value for value in (progress.tokens_total, progress.steps_total) if value is not None]
+    has_own = progress.running is not None and progress.waiting is not None
+    own = int((progress.running or 0) + (progress.waiting or 0)) if has_own else None
+    return Look(now_s, sum(counted) if counted else None, own, cpu_s)
 
 
-async def read_steps(probe: Probe, http: HttpClient) -> float | None:
-    """All that the engine counts of its progress."""
+async def read_progress(probe: Probe, http: HttpClient) -> Progress:
+    """All that the engine counts of its progress; nothing where it does not say."""
     path = probe.adapter.metrics_path
     if path is None:
-        return None
+        return Progress()
     try:
         reply = await http.fetch(
             "GET", probe.url(path), headers=probe.headers(), timeout_s=_METRICS_S, limit_bytes=_METRICS_LIMIT_BYTES
         )
     except LlmgwError:
-        return None
+        return Progress()
     if reply.status != 200:
-        return None
-    progress = probe.adapter.read_progress(reply.body.decode("utf-8", "replace"))
-    counted = [value for value in (progress.tokens_total, progress.steps_total) if value is not None]
-    return sum(counted) if counted else None
+        return Progress()
+    return probe.adapter.read_progress(reply.body.decode("utf-8", "replace"))

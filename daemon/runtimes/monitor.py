@@ -29,6 +29,8 @@ from units.backend import UnitBackend
 
 TICK_S = 1.0
 LOOK_EVERY_S = 3.0
+_LOOK_AT_OWN_WORK_S = 1.0
+"""Engines that work on after they answered are looked at always, through their gates, which do not mind."""
 _QUIET_S = 2.0
 """Without a byte for so long, the engine's own counters are asked."""
 _CPU_AGE_S = 12.0
@@ -97,6 +99,8 @@ class Monitor:
             runtime = config.runtimes.get(runtime_id)
             if runtime is not None and controller.state is RuntimeState.RUNNING and controller.probe is not None:
                 self._examine(controller, runtime, now_s)
+            elif runtime is not None and controller.state is RuntimeState.DRAINING and _works_on(controller):
+                self._begin_looks(controller, self._case(controller), now_s)
         for runtime_id in self._cases.keys() - self._node.controllers.keys():
             del self._cases[runtime_id]
 
@@ -160,8 +164,10 @@ class Monitor:
 
     def _begin_looks(self, controller: RuntimeController, case: _Case, now_s: float) -> None:
         is_quiet = now_s - case.quiet_since_s >= _QUIET_S
-        is_due = case.look is None or now_s - case.look.at_s >= LOOK_EVERY_S
-        if is_quiet and is_due and not case.is_looking:
+        works_on = _works_on(controller)
+        every_s = _LOOK_AT_OWN_WORK_S if works_on else LOOK_EVERY_S
+        is_due = case.look is None or now_s - case.look.at_s >= every_s
+        if (is_quiet or works_on) and is_due and not case.is_looking:
             case.is_looking = True
             self._spawn(self._look(controller, case, now_s))
         has_worked = case.bytes_total != case.measured_bytes
@@ -174,6 +180,8 @@ class Monitor:
             if controller.probe is not None:
                 look = await look_at(controller.probe, controller.unit_name, self._node.http, self._node.backend, now_s)
                 case.look, case.cores = look, look.cores_since(case.look)
+                if _works_on(controller) and look.own is not None:
+                    self._node.activity.note_own(controller.runtime_id, look.own, self._node.clock.monotonic_s())
         finally:
             case.is_looking = False
 
@@ -206,6 +214,11 @@ class Monitor:
             await job
         except Exception as error:  # noqa: BLE001 - the boundary of one look: it must end neither the loop nor the others
             self._node.log.error("look_broke", error=repr(error))
+
+
+def _works_on(controller: RuntimeController) -> bool:
+    """Whether its engine works on after it answered a request."""
+    return controller.probe is not None and controller.probe.adapter.works_on
 
 
 def _sample(controller: RuntimeController, case: _Case, runtime: Runtime, load: Load, now_s: float) -> Sample:

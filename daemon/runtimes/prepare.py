@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core.config.schema import Config, Runtime
 from core.errors import ConfigError, NotFoundError
-from core.files import ensure_directory
+from core.files import ensure_directory, write_atomic
 from core.paths import Layout
 from core.runtime import Authority
 from daemon.runtimes.devices import CPU, Placement
@@ -21,15 +21,18 @@ from daemon.runtimes.engine_key import ensure_key
 from daemon.runtimes.health import Probe
 from daemon.runtimes.ports import choose_port
 from daemon.runtimes.spec import engine_spec, spec_hash, start_deadline_s
-from daemon.runtimes.unit import Account, Surroundings, build_unit
-from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, NodeFacts
+from daemon.runtimes.unit import Account, Surroundings, build_gate_unit, build_unit
+from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, NodeFacts, is_keyed
+from engines.builds import own_build
+from engines.gates.command import GatePlace, build_gate_command
 from engines.install import find_build
 from engines.policy import check_args, check_env
 from engines.registry import get_adapter
 from engines.weights import resolve as resolve_weights
 from engines.weights import size_bytes
+from units.backend import UnitFileChange
 from units.model import UnitRecord
-from units.names import engine_unit_name
+from units.names import engine_unit_name, gate_unit_name
 from units.render import render_unit
 
 
@@ -57,6 +60,8 @@ class Prepared:
 
     unit_name: str
     unit_text: str
+    gate: UnitFileChange
+    """The unit file of its gate; its text is None for a runtime that has none."""
     record: UnitRecord
     probe: Probe
     deadline_s: float
@@ -90,39 +95,74 @@ class Preparer:
             fixed=runtime.port, previous=previous_port, span=self.config.ports.backends, taken=taken, is_free=is_free
         )
         home = self.layout.homes / slug(runtime_id)
+        ports = (port, *self._gated_ports(adapter, {*taken, port}, is_free))
         spec = engine_spec(self.config, runtime_id, port=port, weights=weights, home=home)
         spec = replace(spec, devices=placement.devices)
+        # The engine of a gated runtime listens elsewhere: the runtime's own port is its gate's.
+        spec, asked = replace(spec, port=ports[-1]), spec
         self._judge(adapter, spec)
         command = adapter.build_command(spec, build, replace(self.facts, cards=placement.cards))
         ensure_directory(self.layout.homes, mode=0o755)
         ensure_directory(home, mode=0o700, uid=self.account.uid, gid=self.account.gid)
-        key_path = self._key(runtime_id) if adapter.demands_key else None
+        self._furnish(command)
+        key_path = self._key(runtime_id) if is_keyed(adapter) else None
         deadline_s = start_deadline_s(runtime, size_bytes(weights) if weights is not None else 0)
         record = UnitRecord(
             runtime_id=runtime_id,
             engine=runtime.engine,
             build=build.name if build else "",
             spec_hash=spec_hash(self.config, runtime_id),
-            ports=(port,),
+            ports=ports,
             authority=Authority(owner=self.node),
             devices=placement.devices,
             since=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        unit = build_unit(spec, self._with_paths(command, build, weights), record, Surroundings(
+        around = Surroundings(
             account=self.account,
             key_path=key_path,
             start_deadline_s=deadline_s,
             memory_max_bytes=int((runtime.memory_gb or 0) * (1 << 30)),
             device_nodes=placement.nodes,
-        ))  # fmt: skip
-        return Prepared(unit.name, render_unit(unit), record, Probe(adapter, spec, key_path), deadline_s)
+        )
+        command = self._with_paths(command, build, weights)
+        unit = build_unit(spec, command, record, around, is_gated=adapter.gate is not None)
+        gate = self._gate(adapter, spec, record, around)
+        return Prepared(unit.name, render_unit(unit), gate, record, Probe(adapter, asked, key_path), deadline_s)
+
+    def _gated_ports(self, adapter: EngineAdapter, taken: Collection[int], is_free: Callable[[int], bool]) -> list[int]:
+        """The port of an engine that stands behind a gate."""
+        if adapter.gate is None:
+            return []
+        span = self.config.ports.backends
+        return [choose_port(fixed=None, previous=None, span=span, taken=taken, is_free=is_free)]
+
+    def _gate(
+        self, adapter: EngineAdapter, spec: EngineSpec, record: UnitRecord, around: Surroundings
+    ) -> UnitFileChange:
+        """The gate's unit, and the directory that is its own."""
+        name = gate_unit_name(spec.runtime_id)
+        if adapter.gate is None:
+            return UnitFileChange(name, None)
+        state = self.layout.gates / slug(spec.runtime_id)
+        ensure_directory(self.layout.gates, mode=0o755)
+        ensure_directory(state, mode=0o700, uid=self.account.uid, gid=self.account.gid)
+        command = build_gate_command(adapter, spec, GatePlace(record.ports[0], spec.port, state))
+        return UnitFileChange(name, render_unit(build_gate_unit(spec, command, record, around)))
+
+    def _furnish(self, command: EngineCommand) -> None:
+        """Folders and files that the engine finds in its home."""
+        uid, gid = self.account.uid, self.account.gid
+        for folder in command.folders:
+            ensure_directory(Path(folder), mode=0o700, uid=uid, gid=gid)
+        for path, text in command.files:
+            write_atomic(Path(path), text, mode=0o600, uid=uid, gid=gid)
 
     def adopt_probe(self, runtime_id: str, record: UnitRecord) -> Probe:
         """How to ask a runtime that runs already. Raises: NotFoundError for an engine that this version lacks."""
         adapter = get_adapter(record.engine)
         port = record.ports[0] if record.ports else 0
         spec = engine_spec(self.config, runtime_id, port=port, weights=None, home=self.layout.homes / slug(runtime_id))
-        return Probe(adapter, spec, self.key_path(runtime_id) if adapter.demands_key else None)
+        return Probe(adapter, spec, self.key_path(runtime_id) if is_keyed(adapter) else None)
 
     def key_path(self, runtime_id: str) -> Path:
         """Where the key of a runtime's engine lies."""
@@ -136,6 +176,9 @@ class Preparer:
     def _build(self, adapter: EngineAdapter, runtime: Runtime) -> Build | None:
         if not adapter.needs_build:
             return None
+        own = self.config.engines.own_build(runtime.engine)
+        if own is not None and not runtime.build:
+            return own_build(runtime.engine, own)
         build = find_build(runtime.engine, runtime.build, engines_directory(self.config, self.layout))
         if build is None:
             what = f"build {runtime.build} of {runtime.engine}" if runtime.build else runtime.engine

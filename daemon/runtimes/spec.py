@@ -40,6 +40,9 @@ def spec_hash(config: Config, runtime_id: str) -> str:
         del fields["maxConcurrency"]
     fields["served"] = served_models(config, runtime_id)
     fields["user"] = config.engines.user
+    own = config.engines.own_build(runtime.engine)
+    if own is not None and not runtime.build:
+        fields["own"] = msgspec.to_builtins(own)
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

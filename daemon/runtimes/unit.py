@@ -1,14 +1,16 @@
 """A runtime's spec and its engine's command -> the unit that runs it. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engines.adapter import KEY_FILE, EngineCommand, EngineSpec
 from units.model import CREDENTIALS, RestartPolicy, RestartWhen, Sandbox, ServiceType, ServiceUnit, UnitRecord
-from units.names import engine_unit_name
+from units.names import engine_unit_name, gate_unit_name
 
 _KEY_CREDENTIAL = "key"
 SLICE = "llmgw-engines.slice"
+_GATE_STOP_S = 10.0
+"""It lets answers end for half of that; what it knows is on disk at any moment."""
 
 # An engine has no reason to end by itself: one that exits 0 unasked (llama.cpp does on a stray SIGTERM) is as gone
 # as one that crashed, so `always`. An ordered stop is never followed by a restart, whichever word stands here.
@@ -38,8 +40,10 @@ class Surroundings:
     """What the unit may open beside the pseudo devices: exactly the cards that the runtime was given."""
 
 
-def build_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, around: Surroundings) -> ServiceUnit:
-    """The engine's unit."""
+def build_unit(
+    spec: EngineSpec, command: EngineCommand, record: UnitRecord, around: Surroundings, *, is_gated: bool = False
+) -> ServiceUnit:
+    """The engine's unit. `is_gated`: the key is its gate's, and it keeps the gate running."""
     key_word = f"{CREDENTIALS}/{_KEY_CREDENTIAL}"
     environment = {
         "HOME": str(spec.home),
@@ -54,7 +58,7 @@ def build_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, aro
         record=record,
         type=ServiceType.EXEC,
         environment=tuple(environment.items()),
-        credentials=((_KEY_CREDENTIAL, str(around.key_path)),) if around.key_path else (),
+        credentials=((_KEY_CREDENTIAL, str(around.key_path)),) if around.key_path and not is_gated else (),
         user=around.account.user,
         group=around.account.group,
         supplementary_groups=around.account.supplementary,
@@ -63,10 +67,40 @@ def build_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, aro
         restart=RESTART,
         timeout_start_s=around.start_deadline_s,
         memory_max_bytes=around.memory_max_bytes,
+        upholds=(gate_unit_name(spec.runtime_id),) if is_gated else (),
         sandbox=Sandbox(
             read_write_paths=writable,
             read_only_paths=command.read_only_paths,
             allow_jit=command.allow_jit,
             device_allow=around.device_nodes,
+        ),
+    )
+
+
+def build_gate_unit(spec: EngineSpec, command: EngineCommand, record: UnitRecord, around: Surroundings) -> ServiceUnit:
+    """The unit of the engine's gate: it lives and ends with the engine's, which starts it and brings it back."""
+    engine_unit = engine_unit_name(spec.runtime_id)
+    key_word = f"{CREDENTIALS}/{_KEY_CREDENTIAL}"
+    return ServiceUnit(
+        name=gate_unit_name(spec.runtime_id),
+        description=f"llmgw gate of {spec.engine} for {spec.served_models[0]}"[:200],
+        exec_start=tuple(word.replace(KEY_FILE, key_word) for word in command.argv),
+        record=replace(record, kind="gate", devices=(), ports=record.ports[:1]),
+        type=ServiceType.EXEC,
+        environment=tuple(command.environment),
+        credentials=((_KEY_CREDENTIAL, str(around.key_path)),),
+        user=around.account.user,
+        group=around.account.group,
+        slice=SLICE,
+        working_directory="/",
+        restart=RESTART,
+        timeout_stop_s=_GATE_STOP_S,
+        binds_to=(engine_unit,),
+        after=(engine_unit,),
+        lock_memory=False,
+        sandbox=Sandbox(
+            read_write_paths=command.read_write_paths,
+            read_only_paths=command.read_only_paths,
+            allow_jit=command.allow_jit,
         ),
     )

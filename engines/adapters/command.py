@@ -12,6 +12,7 @@ from engines.adapter import (
     Build,
     EngineCommand,
     EngineSpec,
+    Gate,
     Health,
     HealthProbe,
     Lora,
@@ -32,6 +33,8 @@ class CommandAdapter:
     needs_build = False
     usage_when_asked = False  # nobody knows whether it knows the field
     demands_key = False
+    gate: Gate | None = None
+    works_on = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
     overhead_mib: int | None = None  # nobody knows what a foreign command needs: `memoryGb` tells
     lora = Lora.NEVER

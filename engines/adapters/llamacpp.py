@@ -27,6 +27,7 @@ from engines.adapter import (
     Build,
     EngineCommand,
     EngineSpec,
+    Gate,
     Health,
     HealthProbe,
     Lora,
@@ -58,6 +59,8 @@ class LlamaCppAdapter:
     needs_build = True
     usage_when_asked = False  # its last event has `timings`, unasked
     demands_key = True
+    gate: Gate | None = None
+    works_on = False
     routes = frozenset(
         {
             "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize",

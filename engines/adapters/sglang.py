@@ -12,7 +12,17 @@ Written against 0.5.23 (its help, routes and metrics). What is not obvious:
 - LoRA needs pinned memory, so a card.
 """
 
-from engines.adapter import Build, EngineCommand, EngineSpec, Health, HealthProbe, Lora, NodeFacts, Progress
+from engines.adapter import (
+    Build,
+    EngineCommand,
+    EngineSpec,
+    Gate,
+    Health,
+    HealthProbe,
+    Lora,
+    NodeFacts,
+    Progress,
+)
 from engines.adapters.interpreter import (
     PARALLEL_OPTIONS,
     build_environment,
@@ -60,6 +70,8 @@ class SglangAdapter:
     needs_build = True
     usage_when_asked = True
     demands_key = True
+    gate: Gate | None = None
+    works_on = False
     routes = frozenset(
         {
             *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/responses"),

@@ -5,13 +5,13 @@ takes them. Rank 0 refuses connections until all ranks have joined; the others s
 """
 
 import sys
-from pathlib import Path
 
 from engines.adapter import (
     KEY_FILE,
     Build,
     EngineCommand,
     EngineSpec,
+    Gate,
     Health,
     HealthProbe,
     Lora,
@@ -19,11 +19,10 @@ from engines.adapter import (
     Progress,
 )
 from engines.options import Option, check_options
+from engines.own_tree import ROOT, python_path
 from engines.prometheus import read_samples
 from engines.sim.settings import FAULTS
 from engines.spec import check_common, require_clean
-
-_ROOT = Path(__file__).parents[2]
 
 _FLAGS: dict[str, tuple[str, Option]] = {
     "firstTokenS": ("--first-token-s", Option(float, minimum=0, maximum=86400)),
@@ -55,6 +54,8 @@ class SimAdapter:
     needs_build = False
     usage_when_asked = True
     demands_key = True
+    gate: Gate | None = None
+    works_on = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 64  # an interpreter
     lora = Lora.NEVER
@@ -80,10 +81,10 @@ class SimAdapter:
             environment=(
                 *spec.env,
                 ("HOME", str(spec.home)),
-                ("PYTHONPATH", _python_path()),
+                ("PYTHONPATH", python_path()),
                 ("PYTHONUNBUFFERED", "1"),
             ),
-            read_only_paths=(str(_ROOT),),
+            read_only_paths=(str(ROOT),),
             read_write_paths=(str(spec.home),),
         )
 
@@ -124,10 +125,3 @@ def _option_words(spec: EngineSpec) -> list[str]:
         else:
             words.extend((flag, str(value)))
     return words
-
-
-def _python_path() -> str:
-    """Our tree, and whatever below it (bundled libraries) this process imports from."""
-    root = str(_ROOT)
-    bundled = [entry for entry in sys.path if entry.startswith(root + "/") and Path(entry).name != "bin"]
-    return ":".join(dict.fromkeys([root, *bundled]))

@@ -4,12 +4,23 @@ llmgw installs no build of it: the package index has only a stub that fetches fr
 `build` is the python (or the `trtllm-serve`) of an environment in which the operator installed it. Written from its
 documentation (1.2); only flags that it has had since 0.20 are used, and none of this was run on a card of ours.
 
-- It demands no key, and serves management routes beside inference: it must stay on loopback, behind a gate.
+- It demands no key, and serves management routes beside inference: it stays on loopback, behind the generic gate.
 - It ignores the model's name in a request.
 - It needs a card; several nodes go over MPI, which llmgw does not start.
 """
 
-from engines.adapter import Build, EngineCommand, EngineSpec, Health, HealthProbe, Lora, NodeFacts, Progress
+from engines.adapter import (
+    Build,
+    EngineCommand,
+    EngineSpec,
+    Gate,
+    GateKind,
+    Health,
+    HealthProbe,
+    Lora,
+    NodeFacts,
+    Progress,
+)
 from engines.adapters.interpreter import (
     PARALLEL_OPTIONS,
     build_environment,
@@ -36,6 +47,8 @@ class TrtLlmAdapter:
     needs_build = True
     usage_when_asked = True
     demands_key = False
+    gate: Gate | None = Gate(GateKind.GENERIC)
+    works_on = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 8192
     lora = Lora.NEVER

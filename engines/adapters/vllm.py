@@ -16,7 +16,17 @@ Written against 0.32.0 (its `--help=all`, its routes and metrics, and the CPU bu
 - A client that leaves aborts its request within 1.5 s.
 """
 
-from engines.adapter import Build, EngineCommand, EngineSpec, Health, HealthProbe, Lora, NodeFacts, Progress
+from engines.adapter import (
+    Build,
+    EngineCommand,
+    EngineSpec,
+    Gate,
+    Health,
+    HealthProbe,
+    Lora,
+    NodeFacts,
+    Progress,
+)
 from engines.adapters.interpreter import (
     PARALLEL_OPTIONS,
     build_environment,
@@ -59,6 +69,8 @@ class VllmAdapter:
     needs_build = True
     usage_when_asked = True
     demands_key = True
+    gate: Gate | None = None
+    works_on = False
     routes = frozenset(
         {
             *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/responses"),

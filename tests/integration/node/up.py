@@ -70,8 +70,9 @@ class Up:
     # Processes
 
     def pids(self) -> list[int]:
-        """Every process of this node but `up` itself: ours by their mark, engines by their home."""
-        marks = (b"LLMGW_UP=" + os.fsencode(self.state) + b"\0", os.fsencode(self.state / "lib/homes"))
+        """Every process of this node but `up` itself: ours by their mark, engines and gates by their home."""
+        homes = [os.fsencode(self.state / "lib" / name) for name in ("homes", "gates")]
+        marks = (b"LLMGW_UP=" + os.fsencode(self.state) + b"\0", *homes)
         return [pid for pid in _all_pids() if any(mark in _read(pid, "environ") for mark in marks)]
 
     def pids_with(self, module: str) -> list[int]:

@@ -25,6 +25,19 @@ def test_workers_add_up() -> None:
     assert activity.load("other", 1.0) == Load()
 
 
+def test_an_engine_that_works_on_is_busy_until_it_says_that_it_is_not() -> None:
+    activity = Activity()
+    activity.take(report("a", active=0, idle_s=0.0), 0.0)
+    activity.note_own("r", 2, 5.0)
+    load = activity.load("r", 6.0)
+    assert (load.under_way, load.is_busy, load.active, load.idle_s) == (2, True, 0, 1.0)
+    activity.note_own("r", 0, 7.0)
+    assert not activity.load("r", 8.0).is_busy
+    assert activity.load("r", 8.0).idle_s == 3.0
+    activity.note_own("r", 1, 9.0)
+    assert not activity.load("r", 9.0 + FORGET_AFTER_S + 1).is_busy
+
+
 def test_a_newer_report_replaces_the_older_one() -> None:
     activity = Activity()
     activity.take(report("a", active=2), 0.0)

@@ -1,0 +1,89 @@
+"""Composition root of ComfyUI's gate: its parts, and which paths there are. What is not listed here does not exist."""
+
+import falcon
+from falcon.asgi import App, Request, Response
+
+from core.errors import ConfigError
+from core.http.client import HttpClient
+from core.http.pool import UpstreamPool
+from core.log import EventLogger
+from engines.gates.comfyui.catalog import NodeCatalog
+from engines.gates.comfyui.desk import Desk
+from engines.gates.comfyui.engine import ComfyEngine
+from engines.gates.comfyui.files import Upload, View
+from engines.gates.comfyui.jobs import JobState
+from engines.gates.comfyui.prompts import Prompts, Workflows
+from engines.gates.comfyui.work import History, Interrupt, ProgressRoute, QueueRoute
+from engines.gates.door import HEALTH, Door
+from engines.gates.generic import GateApp, add_answers
+from engines.gates.health import Health, Models
+from engines.gates.settings import GateSettings
+
+API = "/api"
+"""ComfyUI answers every path below it, too."""
+
+
+class ComfyGate:
+    """The application, and the task that follows ComfyUI's work."""
+
+    def __init__(self, settings: GateSettings, http: HttpClient, pool: UpstreamPool, log: EventLogger) -> None:
+        """Raises: ConfigError without a state directory, StorageError."""
+        if settings.state is None:
+            raise ConfigError("the gate of ComfyUI needs a directory for its state (--state)")
+        engine = ComfyEngine(http)
+        nodes = NodeCatalog(engine, settings.nodes)
+        self._desk = desk = Desk(engine, settings.state, log, on_reconnect=nodes.forget)
+        target = pool.target("engine", "127.0.0.1", settings.engine_port)
+        history = History(desk)
+        app: GateApp = App(middleware=[Door(settings.key, prefix=API)])
+        add_answers(app)
+        app.add_route(HEALTH, Health(http, settings.engine_health))
+        app.add_route("/v1/models", Models(settings.models))
+        app.add_route("/v1/workflows", Workflows(desk, nodes, log))
+        app.add_route("/prompt", Prompts(desk, nodes))
+        app.add_route("/progress/{name}", ProgressRoute(desk))
+        app.add_route("/queue", QueueRoute(desk))
+        app.add_route("/interrupt", Interrupt(desk))
+        app.add_route("/history", history)
+        app.add_route("/history/{name}", history, suffix="one")
+        app.add_route("/view", View(desk, target))
+        app.add_route("/upload/image", Upload(engine))
+        app.add_route("/object_info", ObjectInfo(nodes))
+        app.add_route("/metrics", Metrics(desk))
+        self.app = app
+
+    async def run(self) -> None:
+        """Follow the work until cancelled."""
+        await self._desk.run()
+
+
+class ObjectInfo:
+    """`GET /object_info`: the classes that callers may use."""
+
+    def __init__(self, nodes: NodeCatalog) -> None:
+        self._nodes = nodes
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = await self._nodes.shown()
+
+
+class Metrics:
+    """`GET /metrics`: what the daemon's watchdog reads."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        opened = self._desk.open_jobs()
+        running = sum(job.record.state is JobState.RUNNING for job in opened)
+        lines = (
+            "# TYPE llmgw_gate_prompts_running gauge",
+            f"llmgw_gate_prompts_running {running}",
+            "# TYPE llmgw_gate_prompts_waiting gauge",
+            f"llmgw_gate_prompts_waiting {len(opened) - running}",
+            "# TYPE llmgw_gate_steps_total counter",
+            f"llmgw_gate_steps_total {self._desk.steps}",
+        )
+        resp.content_type = "text/plain; version=0.0.4"
+        resp.text = "\n".join(lines) + "\n"

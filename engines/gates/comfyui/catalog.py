@@ -1,0 +1,42 @@
+"""ComfyUI's classes of nodes, asked for once in each life of it."""
+
+import asyncio
+from collections.abc import Mapping
+
+from engines.gates.comfyui.engine import ComfyEngine
+from engines.gates.comfyui.nodes import NodeClass, read_nodes, show_nodes
+
+
+class NodeCatalog:
+    """What `/object_info` says, judged. `forget` it when ComfyUI may have been started anew."""
+
+    def __init__(self, engine: ComfyEngine, allowed: frozenset[str]) -> None:
+        self._engine = engine
+        self._allowed = allowed
+        self._lock = asyncio.Lock()
+        self._classes: Mapping[str, NodeClass] | None = None
+        self._shown = b""
+
+    def forget(self) -> None:
+        self._classes = None
+
+    async def classes(self) -> Mapping[str, NodeClass]:
+        """Raises: NodesUnreadable, and what `ComfyEngine` raises."""
+        async with self._lock:
+            known = self._classes
+            if known is not None:
+                return known
+            told = await self._engine.read_object_info()
+            # Hundreds of classes with their inputs: as much work as many requests, so not on the loop.
+            classes, self._shown = await asyncio.to_thread(self._read, told)
+            self._classes = classes
+            return classes
+
+    async def shown(self) -> bytes:
+        """`/object_info` as callers see it."""
+        await self.classes()
+        return self._shown
+
+    def _read(self, told: bytes) -> tuple[Mapping[str, NodeClass], bytes]:
+        classes = read_nodes(told, self._allowed)
+        return classes, show_nodes(told, classes)

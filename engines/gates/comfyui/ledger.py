@@ -1,0 +1,75 @@
+"""Whose prompt is whose, on disk: a line for every prompt that is taken in, and another for its end.
+
+The first is on disk before ComfyUI hears of the prompt, so that a gate which is killed in between still knows the
+owner of what runs. A line is one JSON `JobRecord`; the last one of an id counts. A torn last line (power loss) and
+whatever else is no record is skipped. The file is made anew at every start, with the newest `KEEP` records.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from core.files import ensure_directory, storage_error, write_atomic
+from engines.gates.comfyui.jobs import JobRecord
+
+KEEP = 2000
+_LARGEST = 256 << 20
+
+_decoder = msgspec.json.Decoder(JobRecord)
+
+
+class Ledger:
+    """See the module. One gate writes it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "ledger.jsonl"
+
+    def load(self) -> list[JobRecord]:
+        """The newest records, oldest first; the file holds nothing else afterwards. Raises: StorageError."""
+        ensure_directory(self._path.parent, mode=0o700)
+        records = read_records(self._read())[-KEEP:]
+        write_atomic(self._path, b"".join(msgspec.json.encode(record) + b"\n" for record in records), mode=0o600)
+        return records
+
+    def add(self, record: JobRecord) -> None:
+        """Write a record down, for good. Raises: StorageError."""
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                before = os.fstat(descriptor).st_size
+                line = msgspec.json.encode(record) + b"\n"
+                if os.write(descriptor, line) != len(line):
+                    os.ftruncate(descriptor, before)  # half a line would swallow the next one
+                    raise OSError(28, os.strerror(28))
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error(self._path, error) from error
+
+    def _read(self) -> bytes:
+        try:
+            with self._path.open("rb") as file:
+                return file.read(_LARGEST)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise storage_error(self._path, error) from error
+
+
+def read_records(data: bytes) -> list[JobRecord]:
+    """The last record of each id, in the order in which the prompts came. Pure."""
+    found: dict[str, JobRecord] = {}
+    for line in _lines(data):
+        try:
+            record = _decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            continue
+        found[record.id] = record
+    return list(found.values())
+
+
+def _lines(data: bytes) -> Iterable[bytes]:
+    return (line for line in data.split(b"\n") if line)

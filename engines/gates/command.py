@@ -1,0 +1,50 @@
+"""The command line of a runtime's gate. Pure."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from engines.adapter import KEY_FILE, EngineAdapter, EngineCommand, EngineSpec, GateKind
+from engines.own_tree import ROOT, python_path
+
+ALLOWED_NODES = "allowNodes"
+"""Option of a ComfyUI runtime: classes of nodes, with commas between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatePlace:
+    """Where a gate stands."""
+
+    port: int
+    engine_port: int
+    state: Path
+
+
+def build_gate_command(adapter: EngineAdapter, spec: EngineSpec, place: GatePlace) -> EngineCommand:
+    """For an adapter that has a gate; `spec` is the engine's."""
+    gate = adapter.gate
+    if gate is None:
+        raise ValueError(f"{adapter.name} has no gate")
+    words = [
+        *(sys.executable, "-m", "engines.gates", gate.kind.value, "--host", spec.host, "--port", str(place.port)),
+        *("--engine-port", str(place.engine_port), "--key-file", KEY_FILE, "--engine-health", gate.engine_health),
+        # In one word: an id may begin with a dash.
+        *(f"--model={model}" for model in spec.served_models),
+    ]
+    if gate.kind is GateKind.GENERIC:
+        words += [f"--route={route}" for route in sorted(adapter.routes)]
+    else:
+        words += ["--state", str(place.state), *(f"--node={name}" for name in read_names(spec, ALLOWED_NODES))]
+    return EngineCommand(
+        argv=tuple(words),
+        environment=(("HOME", str(place.state)), ("PYTHONPATH", python_path()), ("PYTHONUNBUFFERED", "1")),
+        read_only_paths=(str(ROOT),),
+        read_write_paths=(str(place.state),),
+        allow_jit=False,
+    )
+
+
+def read_names(spec: EngineSpec, option: str) -> tuple[str, ...]:
+    """An option that holds names with commas between them."""
+    value = spec.options.get(option, "")
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else ()

@@ -1,0 +1,168 @@
+"""A fake ComfyUI and its gate as real processes, and two callers of it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from core.caller import CALLER, caller_mark
+from tests.integration.daemon.stack import ROOT, free_port
+
+FAKE = ROOT / "tests" / "fakes" / "comfyui.py"
+KEY = "sk-gate-test"
+_PATIENCE_S = 30.0
+Json = dict[str, Any]
+
+
+class Caller:
+    """Somebody with a key of the gateway's, as the gate sees them."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, name: str) -> None:
+        self.session = session
+        self.url = url
+        self.mark = caller_mark(name)
+        self.headers = {"authorization": f"Bearer {KEY}", CALLER: self.mark}
+
+    async def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """Status and body, decoded where it is JSON."""
+        async with self.session.request(
+            method, self.url + path, json=body, headers={**self.headers, **headers}
+        ) as answer:
+            data = await answer.read()
+            is_json = answer.content_type == "application/json" and data
+            return answer.status, json.loads(data) if is_json else data
+
+    async def prompt(self, graph: Json, **more: object) -> str:
+        status, told = await self.ask("POST", "/prompt", {"prompt": graph, **more})
+        assert status == 200, told
+        return str(told["prompt_id"])
+
+    async def until(self, prompt_id: str, holds: Callable[[Json], bool]) -> Json:
+        """Its progress, once it is as wanted."""
+        told: Any = None
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    status, told = await self.ask("GET", f"/progress/{prompt_id}")
+                    if status == 200 and holds(told):
+                        return dict(told)
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"never happened: {told}") from None
+
+    async def until_state(self, prompt_id: str, state: str) -> Json:
+        return await self.until(prompt_id, lambda told: bool(told["state"] == state))
+
+
+class Bench:
+    """The two processes. Nothing survives the block."""
+
+    def __init__(self, folder: Path, version: str = "0.3.64", arguments: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self.base = folder / "base"
+        self.key_file = folder / "key"
+        self.engine_port, self.port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.engine_url = f"http://127.0.0.1:{self.engine_port}"
+        self.engine: asyncio.subprocess.Process | None = None
+        self.gate: asyncio.subprocess.Process | None = None
+        self._version = version
+        self._arguments = arguments
+
+    async def __aenter__(self) -> "Bench":
+        self.session = aiohttp.ClientSession()
+        self.key_file.write_text(f"{KEY}\n")
+        try:
+            await self.start_engine()
+            await self.start_gate()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self.ada, self.bob = self.caller("ada"), self.caller("bob")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for process in (self.gate, self.engine):
+            if process is not None and process.returncode is None:
+                process.kill()
+                await process.wait()
+        await self.session.close()
+
+    def caller(self, name: str) -> Caller:
+        return Caller(self.session, self.url, name)
+
+    async def start_engine(self) -> None:
+        self.engine = await self._spawn(
+            str(FAKE), "--listen", "127.0.0.1", "--port", str(self.engine_port),
+            "--base-directory", str(self.base), "--version-told", self._version,
+        )  # fmt: skip
+        await self._answering(f"{self.engine_url}/system_stats")
+
+    async def start_gate(self) -> None:
+        self.gate = await self.spawn_gate()
+        await self._answering(f"{self.url}/health")
+
+    async def spawn_gate(self) -> asyncio.subprocess.Process:
+        return await self._spawn(
+            "-m", "engines.gates", "comfyui", "--port", str(self.port), "--engine-port", str(self.engine_port),
+            "--key-file", str(self.key_file), "--state", str(self.folder / "state"), "--model=art",
+            "--engine-health", "/system_stats", *self._arguments,
+        )  # fmt: skip
+
+    async def kill(self, process: asyncio.subprocess.Process | None) -> None:
+        assert process is not None
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    async def asked(self) -> list[str]:
+        """What ComfyUI was asked so far."""
+        async with self.session.get(f"{self.engine_url}/asked") as answer:
+            return list(await answer.json())
+
+    async def _spawn(self, *words: str) -> asyncio.subprocess.Process:
+        with open(self.folder / "log", "ab") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, *words, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=log
+            )
+
+    async def _answering(self, url: str) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    with contextlib.suppress(aiohttp.ClientError):
+                        async with self.session.get(url) as answer:
+                            if answer.status == 200:
+                                return
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{url} never answered:\n{(self.folder / 'log').read_text()}") from None
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, *arguments: str, version: str = "0.3.64") -> AsyncIterator[Bench]:
+    async with Bench(folder, version, arguments) as bench:
+        yield bench
+
+
+def picture(prefix: str = "cat") -> Json:
+    """A workflow that ends at once."""
+    return {
+        "1": {"class_type": "EmptyImage", "inputs": {"width": 8}},
+        "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": prefix}},
+    }
+
+
+def long_picture(hold: Path, steps: int = 4) -> Json:
+    """A workflow that stands at its first step until there is a file of that name."""
+    return {
+        "1": {"class_type": "EmptyImage", "inputs": {"width": 8}},
+        "2": {"class_type": "Sampler", "inputs": {"image": ["1", 0], "steps": steps, "hold": str(hold)}},
+        "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "slow"}},
+    }
