@@ -62,7 +62,8 @@ class Applier:
             self._log.info("runtime_stop", runtime=stop.runtime_id, reason=stop.reason)
             controllers[stop.runtime_id].begin_stop(stop.reason, drain_s)
         for runtime_id, prepared in starts.items():
-            if error := failed.pop(prepared.unit_name, None):
+            errors = (failed.pop(name, None) for name in (prepared.unit_name, prepared.gate.name))
+            if error := next((error for error in errors if error is not None), None):
                 controllers[runtime_id].fail(error, prepared.record.spec_hash)
                 continue
             self._log.info("runtime_start", runtime=runtime_id, port=prepared.record.ports[0])

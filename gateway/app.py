@@ -30,6 +30,7 @@ from gateway.loads import Loads
 from gateway.relay import Dispatcher
 from gateway.request_log import RequestLog
 from gateway.routes.catalog import Catalog, Engines, Security
+from gateway.routes.comfyui import PREFIX, ComfyUi
 from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
@@ -43,7 +44,7 @@ from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAl
 from gateway.routes.usage import Usage
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
-from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES
+from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES, WORKFLOWS
 from gateway.usage.account import Accountant
 from gateway.usage.meter import Meter
 from gateway.usage.reporter import UsageReporter
@@ -91,6 +92,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
         app.add_route(path, Messages(path, guard, choice, dispatcher, waker))
     app.add_route(RESPONSES, Responses(RESPONSES, guard, choice, dispatcher, waker))
     _add_job_routes(app, guard, JobStore(layout.gateway_state / "jobs"), state, log)
+    app.add_route(f"{PREFIX}/{{rest:path}}", ComfyUi(WORKFLOWS, guard, choice, dispatcher, waker))
     _add_admin_routes(app, guard, daemon, state)
     return FastLane(app, inference)
 

@@ -131,7 +131,8 @@ class EditedAnswer:
         while target is not None:
             route = self._plan.current
             path, body = self._edit.request(route)
-            answer = exchange(target, method=b"POST", path=path, headers=headers, body=body)
+            lines = self._plan.request_lines
+            answer = exchange(target, method=b"POST", path=path, headers=headers, body=body, added=lines)
             try:
                 await answer.__aenter__()
             except ExchangeError as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.api import RouteTarget
+from core.caller import caller_lines
 from core.http.plan import Attempt, Progress, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.trim import Unwanted
@@ -142,6 +143,12 @@ class InferencePlan(RelayPlan):
 
     def _route(self, target: Target) -> RouteTarget:
         return next(candidate for candidate in self._candidates if candidate.id == target.name)
+
+    @property
+    def request_lines(self) -> bytes:
+        if not self._candidates[self._next - 1].tells_callers_apart:
+            return b""
+        return caller_lines(self.record.key, self.record.request_id)
 
     def response_headers(self, target: Target) -> bytes:
         record = self.record

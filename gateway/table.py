@@ -14,7 +14,8 @@ from gateway.auth import AccessPolicy, compile_policy
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
-INFERENCE_PATHS = (CHAT, COMPLETIONS, EMBEDDINGS)
+WORKFLOWS = "/v1/workflows"
+INFERENCE_PATHS = (CHAT, COMPLETIONS, EMBEDDINGS, WORKFLOWS)
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"

@@ -7,6 +7,7 @@ _P, _I, _A = Access.PUBLIC, Access.INFERENCE, Access.ADMIN
 _BOTH = (JSON, EVENTS)
 _MODEL_ERRORS = (404, 413, 415, 429, 502, 503, 504)
 _RUNTIME = Parameter("runtime_id", "The runtime's id in the config.", "path", required=True)
+_GATE = Parameter("rest", "The model's id, then the path in ComfyUI's API.", "path", required=True)
 _JOB = Parameter("job_id", "The job's id.", "path", required=True)
 
 
@@ -46,6 +47,13 @@ OPERATIONS: tuple[Operation, ...] = (
     _inference("/v1/messages", "Anthropic's Messages.", "MessagesRequest", dialect="AnthropicError"),
     _inference("/v1/messages/count_tokens", "How many tokens a request of Anthropic's Messages has.",
                "MessagesRequest", dialect="AnthropicError", streams=False),
+    _inference("/v1/workflows", "A ComfyUI workflow, answered at its end.", "WorkflowRequest", streams=False),
+    Operation("GET", "/v1/comfyui/{rest}", "comfyui", "ComfyUI's own API, for the caller's own work.", _I,
+              (Reply(200, "What the model's gate answers.", (JSON, "application/octet-stream")),),
+              errors=(400, 404, 429, 502, 503), parameters=(_GATE,)),
+    Operation("POST", "/v1/comfyui/{rest}", "comfyui", "Likewise: prompts, uploads, and ending what runs or waits.", _I,
+              (Reply(200, "What the model's gate answers."),), errors=(400, 404, 409, 413, 429, 502, 503),
+              body="ComfyUiBody", body_required=False, parameters=(_GATE,)),
     Operation("POST", "/v1/jobs", "jobs", "Have a request done in its turn.", _I,
               (Reply(202, "The job; `Location` names it.", schema="Job"),), body="JobRequest",
               errors=(400, 403, 404, 413, 415, 429, 503)),

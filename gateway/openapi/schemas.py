@@ -71,6 +71,12 @@ SCHEMAS: dict[str, Json] = {
     "MessagesRequest": _object(
         ("model", "messages"), model=_MODEL, messages=_MESSAGES, max_tokens=_INTEGER, stream=_STREAM
     ),
+    "WorkflowRequest": _object(
+        ("model", "prompt"),
+        model=_MODEL,
+        prompt={"type": "object", "description": "A graph in ComfyUI's API format: nodes by id."},
+    ),
+    "ComfyUiBody": {"description": "What ComfyUI's API takes there."},
     "JobRequest": _object(
         ("path", "body"),
         path=_text("A route for inference."),
