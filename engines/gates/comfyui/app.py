@@ -1,12 +1,12 @@
 """Composition root of ComfyUI's gate: its parts, and which paths there are. What is not listed here does not exist."""
 
-import falcon
 from falcon.asgi import App, Request, Response
 
 from core.errors import ConfigError
 from core.http.client import HttpClient
 from core.http.pool import UpstreamPool
 from core.log import EventLogger
+from engines.gates.answers import write_json
 from engines.gates.comfyui.catalog import NodeCatalog
 from engines.gates.comfyui.desk import Desk
 from engines.gates.comfyui.engine import ComfyEngine
@@ -49,6 +49,7 @@ class ComfyGate:
         app.add_route("/view", View(desk, target))
         app.add_route("/upload/image", Upload(engine))
         app.add_route("/object_info", ObjectInfo(nodes))
+        app.add_route("/object_info/{name}", ObjectInfo(nodes), suffix="one")
         app.add_route("/metrics", Metrics(desk))
         self.app = app
 
@@ -58,14 +59,17 @@ class ComfyGate:
 
 
 class ObjectInfo:
-    """`GET /object_info`: the classes that callers may use."""
+    """`GET /object_info` and `/object_info/{class}`: the classes that callers may use."""
 
     def __init__(self, nodes: NodeCatalog) -> None:
         self._nodes = nodes
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = await self._nodes.shown()
+        write_json(resp, await self._nodes.shown())
+
+    async def on_get_one(self, req: Request, resp: Response, name: str) -> None:
+        shown = (await self._nodes.shown()).get(name)
+        write_json(resp, {name: shown} if shown is not None else {})
 
 
 class Metrics:

@@ -1,5 +1,6 @@
 """What the gate's routes read of a request: whose it is, its query, its small JSON bodies."""
 
+from typing import Annotated
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -78,7 +79,7 @@ async def read_bytes(req: Request) -> bytes:
 class QueueOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`POST /queue`. `clear` would wipe everybody's, so it is no field of ours."""
 
-    delete: list[str]
+    delete: Annotated[list[str], msgspec.Meta(max_length=1000)]
 
 
 class InterruptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
+
 from engines.gates.comfyui.engine import ComfyEngine
 from engines.gates.comfyui.nodes import NodeClass, read_nodes, show_nodes
 
@@ -15,7 +17,7 @@ class NodeCatalog:
         self._allowed = allowed
         self._lock = asyncio.Lock()
         self._classes: Mapping[str, NodeClass] | None = None
-        self._shown = b""
+        self._shown: Mapping[str, msgspec.Raw] = {}
 
     def forget(self) -> None:
         self._classes = None
@@ -32,11 +34,11 @@ class NodeCatalog:
             self._classes = classes
             return classes
 
-    async def shown(self) -> bytes:
-        """`/object_info` as callers see it."""
+    async def shown(self) -> Mapping[str, msgspec.Raw]:
+        """`/object_info` as callers see it, by class."""
         await self.classes()
         return self._shown
 
-    def _read(self, told: bytes) -> tuple[Mapping[str, NodeClass], bytes]:
+    def _read(self, told: bytes) -> tuple[Mapping[str, NodeClass], Mapping[str, msgspec.Raw]]:
         classes = read_nodes(told, self._allowed)
         return classes, show_nodes(told, classes)

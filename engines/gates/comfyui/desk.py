@@ -19,7 +19,17 @@ from core.files import ensure_directory, write_atomic
 from core.log import EventLogger
 from engines.gates.comfyui.engine import ComfyEngine, Queue, Result
 from engines.gates.comfyui.graph import Workflow
-from engines.gates.comfyui.jobs import ENDS, Job, JobError, JobRecord, JobState, Progress, files_of, read_message
+from engines.gates.comfyui.jobs import (
+    ENDS,
+    Job,
+    JobError,
+    JobRecord,
+    JobState,
+    Progress,
+    bound_outputs,
+    files_of,
+    read_message,
+)
 from engines.gates.comfyui.ledger import KEEP, Ledger
 from engines.gates.comfyui.places import File
 
@@ -262,14 +272,14 @@ class Desk:
     def _end(
         self, job: Job, state: JobState, outputs: dict[str, object] | None = None, error: JobError | None = None
     ) -> None:
-        job.record = msgspec.structs.replace(job.record, state=state, outputs=outputs or {}, error=error)
+        kept = bound_outputs(outputs or {})
+        job.close(msgspec.structs.replace(job.record, state=state, outputs=kept, error=error))
         try:
             self._ledger.add(job.record)
         except LlmgwError as failure:
             # It is known here as long as this gate lives; the next one asks ComfyUI again.
             self._log.warning("ledger_not_written", code=failure.code, error=failure.message)
         self._log.info("prompt_ended", prompt=job.id, caller=job.record.caller, state=state)
-        job.ended.set()
 
     def _forget_old(self) -> None:
         for job in list(self._jobs.values())[: max(0, len(self._jobs) - KEEP)]:

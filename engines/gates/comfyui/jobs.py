@@ -101,6 +101,8 @@ HEARD = frozenset(
     {"execution_start", "execution_cached", "executing", "progress", "progress_state", "executed"}
     | {"execution_success", "execution_error", "execution_interrupted"}
 )
+_OUTPUT_BYTES = 128 << 10
+_OUTPUT_FILES = 500
 ENDS = frozenset({"execution_success", "execution_error", "execution_interrupted"})
 
 
@@ -119,10 +121,19 @@ class Job:
     done_nodes: set[str] = field(default_factory=set)
     step: tuple[float, float] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _done_count: int = 0
+    """How many nodes were done at its end."""
 
     @property
     def id(self) -> str:
         return self.record.id
+
+    def close(self, record: JobRecord) -> None:
+        """It is over: only what is told of it afterwards is kept."""
+        self.record = record
+        self._done_count = len(self.done_nodes)
+        self.classes, self.done_nodes, self.running, self.step = {}, set(), "", None
+        self.ended.set()
 
     def move(self, state: JobState) -> None:
         self.record = msgspec.structs.replace(self.record, state=state)
@@ -156,7 +167,7 @@ class Job:
         is_running = state is JobState.RUNNING
         step = self.step if is_running else None
         share = min(1.0, step[0] / step[1]) if step is not None else 0.0
-        done = total if state is JobState.DONE else min(len(self.done_nodes), total)
+        done = total if state is JobState.DONE else min(max(len(self.done_nodes), self._done_count), total)
         percent = 100.0 * min(total, done + share) / total if total else 0.0
         return Progress(
             prompt_id=record.id,
@@ -188,6 +199,21 @@ def read_message(text: str) -> tuple[str, _Event] | None:
         return message.type, _events.decode(message.data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+
+
+def bound_outputs(outputs: dict[str, object]) -> dict[str, object]:
+    """The outputs, or of very large ones only the files: what a node shows as text is kept no longer than it is small.
+
+    Thousands of results are kept, and a caller must not fill our memory with them.
+    """
+    if len(msgspec.json.encode(outputs)) <= _OUTPUT_BYTES:
+        return outputs
+    kept: dict[str, object] = {}
+    for node, file in files_of(outputs)[:_OUTPUT_FILES]:
+        entry = {"filename": file.name[:300], "subfolder": file.subfolder[:1000], "type": file.folder[:10]}
+        files = kept.setdefault(node, {"files": []})
+        files["files"].append(entry)  # type: ignore[index]  # made just now
+    return kept
 
 
 def files_of(outputs: dict[str, object]) -> list[tuple[str, File]]:

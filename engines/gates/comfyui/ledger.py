@@ -2,7 +2,8 @@
 
 The first is on disk before ComfyUI hears of the prompt, so that a gate which is killed in between still knows the
 owner of what runs. A line is one JSON `JobRecord`; the last one of an id counts. A torn last line (power loss) and
-whatever else is no record is skipped. The file is made anew at every start, with the newest `KEEP` records.
+whatever else is no record is skipped. The file is made anew with the newest `KEEP` records at every start, and whenever
+it has grown by `_COMPACT_BYTES` since.
 """
 
 import os
@@ -15,7 +16,7 @@ from core.files import ensure_directory, storage_error, write_atomic
 from engines.gates.comfyui.jobs import JobRecord
 
 KEEP = 2000
-_LARGEST = 256 << 20
+_COMPACT_BYTES = 8 << 20
 
 _decoder = msgspec.json.Decoder(JobRecord)
 
@@ -25,13 +26,16 @@ class Ledger:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "ledger.jsonl"
+        self._records: dict[str, JobRecord] = {}
+        self._compact_at = 0
+        """Bytes."""
 
     def load(self) -> list[JobRecord]:
         """The newest records, oldest first; the file holds nothing else afterwards. Raises: StorageError."""
         ensure_directory(self._path.parent, mode=0o700)
-        records = read_records(self._read())[-KEEP:]
-        write_atomic(self._path, b"".join(msgspec.json.encode(record) + b"\n" for record in records), mode=0o600)
-        return records
+        self._records = {record.id: record for record in read_records(self._read())}
+        self._compact()
+        return list(self._records.values())
 
     def add(self, record: JobRecord) -> None:
         """Write a record down, for good. Raises: StorageError."""
@@ -48,11 +52,21 @@ class Ledger:
                 os.close(descriptor)
         except OSError as error:
             raise storage_error(self._path, error) from error
+        self._records[record.id] = record
+        if before > self._compact_at:
+            self._compact()
+
+    def _compact(self) -> None:
+        for old in list(self._records)[: max(0, len(self._records) - KEEP)]:
+            del self._records[old]
+        text = b"".join(msgspec.json.encode(record) + b"\n" for record in self._records.values())
+        write_atomic(self._path, text, mode=0o600)
+        self._compact_at = len(text) + _COMPACT_BYTES
 
     def _read(self) -> bytes:
         try:
             with self._path.open("rb") as file:
-                return file.read(_LARGEST)
+                return file.read()
         except FileNotFoundError:
             return b""
         except OSError as error:

@@ -61,7 +61,7 @@ def read_nodes(object_info: bytes, allowed: Collection[str]) -> dict[str, NodeCl
     return {name: _read_class(name, described, name in allowed) for name, described in classes.items()}
 
 
-def show_nodes(object_info: bytes, nodes: Mapping[str, NodeClass]) -> bytes:
+def show_nodes(object_info: bytes, nodes: Mapping[str, NodeClass]) -> dict[str, msgspec.Raw]:
     """`/object_info` for callers: without what they may not use, and without the names of others' files."""
     shown = {}
     for name, described in _classes.decode(object_info).items():
@@ -72,8 +72,8 @@ def show_nodes(object_info: bytes, nodes: Mapping[str, NodeClass]) -> bytes:
         for inputs in _sections(info.get("input")):
             for key in known.uploads & inputs.keys():
                 inputs[key] = _without_names(inputs[key])
-        shown[name] = info
-    return msgspec.json.encode(shown)
+        shown[name] = msgspec.Raw(msgspec.json.encode(info))
+    return shown
 
 
 def _read_class(name: str, described: msgspec.Raw, is_allowed: bool) -> NodeClass:

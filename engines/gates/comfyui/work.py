@@ -48,7 +48,11 @@ class QueueRoute:
     async def on_post(self, req: Request, resp: Response) -> None:
         caller, order = read_caller(req), await read_order(req, QueueOrder)
         # All are looked up before the first is touched: one foreign id, and nothing happens.
-        jobs = [self._desk.find(caller, name) for name in order.delete] if isinstance(order, QueueOrder) else []
+        jobs = (
+            [self._desk.find(caller, name) for name in dict.fromkeys(order.delete)]
+            if isinstance(order, QueueOrder)
+            else []
+        )
         for job in jobs:
             if job.record.state is JobState.QUEUED:
                 await self._desk.cancel(job)

@@ -226,6 +226,8 @@ async def test_the_classes_that_are_shown_are_those_that_may_be_used(tmp_path: P
         assert set(told) == expected
         assert told["LoadImage"]["input"]["required"]["image"] == [[], {"image_upload": True}]
         assert "secret" not in str(told)
+        assert await bench.ada.ask("GET", "/object_info/SaveImage") == (200, {"SaveImage": told["SaveImage"]})
+        assert await bench.ada.ask("GET", "/object_info/PaidImage") == (200, {})
 
 
 async def test_a_wrong_key_opens_nothing_and_health_is_open(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ async def test_trtllm_is_asked_through_a_gate_that_demands_the_runtimes_key(tmp_
     weights.mkdir()
     config = (
         f"engines: {{trtllm: {{python: {python}}}}}\nmodels: [{{id: big, runtime: big}}]\n"
-        f"runtimes: {{big: {{engine: trtllm, weights: {weights}, memoryGb: 0.2, gpus: 0, warmup: true, keepWarm: true}}}}"
+        f"runtimes: {{big: {{engine: trtllm, weights: {weights}, memoryGb: 0.2, gpus: 0, keepWarm: true,"
+        " warmup: true}}\n"
     )
     async with running(tmp_path, config) as stack:
         runtime = await stack.until_runtime("big", "running")

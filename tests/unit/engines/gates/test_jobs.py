@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from core.caller import caller_mark, is_mark
-from engines.gates.comfyui.jobs import Job, JobRecord, JobState, files_of, read_message
+from engines.gates.comfyui.jobs import Job, JobRecord, JobState, bound_outputs, files_of, read_message
 from engines.gates.comfyui.ledger import KEEP, Ledger, read_records
 from engines.gates.comfyui.places import File
 from engines.gates.door import is_plain
@@ -71,6 +71,25 @@ def test_files_are_found_in_outputs_of_any_shape() -> None:
         "2": "odd", "3": {"gifs": {"filename": "b"}}, "4": {"audio": [{"filename": "c.mp3"}]},
     }  # fmt: skip
     assert files_of(outputs) == [("1", File("a.png", "x", "temp")), ("4", File("c.mp3"))]
+
+
+def test_of_very_large_outputs_only_the_files_are_kept() -> None:
+    small: dict[str, object] = {"1": {"text": ["hi"]}}
+    assert bound_outputs(small) == small
+    large: dict[str, object] = {"1": {"text": ["x" * 1_000_000], "images": [{"filename": "a.png", "subfolder": "c"}]}}
+    assert files_of(bound_outputs(large)) == [("1", File("a.png", "c"))]
+    many: dict[str, object] = {"1": {"images": [{"filename": f"{n}.png" + "y" * 9000} for n in range(3000)]}}
+    assert len(json.dumps(bound_outputs(many))) < 1 << 20
+
+
+def test_the_ledger_stays_small_however_long_a_gate_lives(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.load()
+    record = JobRecord(id="1", caller="c", outputs={"1": {"text": ["x" * 100_000]}})
+    for _ in range(200):
+        ledger.add(record)
+    assert (tmp_path / "ledger.jsonl").stat().st_size < 10 << 20
+    assert Ledger(tmp_path).load() == [record]
 
 
 def test_the_ledger_survives_torn_lines_and_keeps_the_newest(tmp_path: Path) -> None:
