@@ -37,15 +37,16 @@ def port_range(size: int = 20) -> tuple[int, int]:
 class Stack:
     """The processes of one node without its gateway. `async with` it; nothing survives the block."""
 
-    def __init__(self, state: Path, config: str) -> None:
+    def __init__(self, state: Path, config: str, *, ports: int = 20) -> None:
         self.layout = Layout.under(state)
+        self._ports = port_range(ports)
         self.write_config(config)
         self.client = DaemonClient(self.layout.daemon_socket)
         self.supervisor: subprocess.Popen[bytes] | None = None
         self.daemon: subprocess.Popen[bytes] | None = None
 
     def write_config(self, text: str) -> None:
-        low, high = self.__dict__.setdefault("_ports", port_range())
+        low, high = self._ports
         self.layout.config.write_text(f"server: {{port: {free_port()}}}\nports: {{backends: [{low}, {high}]}}\n{text}")
 
     async def __aenter__(self) -> "Stack":
@@ -134,7 +135,7 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def running(state: Path, config: str) -> AsyncIterator[Stack]:
-    """A stack that answers."""
-    async with Stack(state, config) as stack:
+async def running(state: Path, config: str, *, ports: int = 20) -> AsyncIterator[Stack]:
+    """A stack that answers; its engines have so many ports."""
+    async with Stack(state, config, ports=ports) as stack:
         yield stack
