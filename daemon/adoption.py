@@ -17,18 +17,28 @@ from units.record import RecordUnreadable, parse_record
 _AT_ONCE = 16
 
 
+def parse_files(files: Mapping[str, str]) -> tuple[dict[str, UnitRecord], dict[str, str]]:
+    """The records of generated unit files by name; and what is wrong with those that have none to be trusted. Pure."""
+    records: dict[str, UnitRecord] = {}
+    unreadable: dict[str, str] = {}
+    for name, text in files.items():
+        try:
+            records[name] = parse_record(text)
+        except RecordUnreadable as error:
+            unreadable[name] = error.message
+    return records, unreadable
+
+
 async def read_records(backend: UnitBackend, node: str, log: EventLogger) -> list[UnitRecord]:
     """The records of all engine units of ours; a file that we cannot read is left alone and told.
 
     What is local belongs to this node, whatever it was called when the unit was written.
     """
     records = []
-    for name, text in (await backend.read_files()).items():
-        try:
-            record = parse_record(text)
-        except RecordUnreadable as error:
-            log.warning("unit_not_ours", unit=name, error=error.message)
-            continue
+    found, unreadable = parse_files(await backend.read_files())
+    for name, error in unreadable.items():
+        log.warning("unit_not_ours", unit=name, error=error)
+    for name, record in found.items():
         if record.kind == "engine" and engine_unit_name(record.runtime_id) == name:
             local = record.authority.scope is AuthorityScope.LOCAL
             records.append(replace(record, authority=Authority(owner=node)) if local else record)

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 
+from core.files import StorageError
 from core.firewall import FirewallState
 from core.hardware import DoctorReport, HardwareState
 from core.http.client import HttpClient
 from core.runtime import RuntimeState
+from daemon.adoption import parse_files
 from daemon.hardware.doctor import examine
 from daemon.hardware.facts import Facts, FailedRuntime, read_gateway_port, read_port_ranges, user_exists
 from daemon.node import Node
@@ -37,5 +39,14 @@ async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallSt
             for runtime_id, controller in sorted(node.controllers.items())
             if controller.state is RuntimeState.FAILED
         ),
+        unreadable_units=tuple((await _read_faults(node)).items()),
     )
     return examine(facts, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+async def _read_faults(node: Node) -> dict[str, str]:
+    """What is wrong with unit files of ours."""
+    try:
+        return parse_files(await node.backend.read_files())[1]
+    except StorageError as error:
+        return {"a unit file": error.message}

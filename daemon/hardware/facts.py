@@ -61,6 +61,8 @@ class Facts:
     ephemeral_ports: str
     reserved_ports: str
     failed_runtimes: tuple[FailedRuntime, ...] = ()
+    unreadable_units: tuple[tuple[str, str], ...] = ()
+    """Generated unit files without a record that can be trusted: name and what is wrong."""
     firewall: FirewallState | None = None
     """None: nobody knows, for no daemon runs."""
     keys_fault: str = ""

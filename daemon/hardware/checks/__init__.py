@@ -19,6 +19,7 @@ from daemon.hardware.checks import (
     ports,
     runtimes,
     sources,
+    units,
 )
 from daemon.hardware.facts import Facts
 
@@ -35,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
         engine_user.check,
         firewall.check,
         runtimes.check,
+        units.check,
     ),
     *(cpu.check, memory.check, disks.check, driver.check, cards.check, infiniband.check, sources.check),
 )

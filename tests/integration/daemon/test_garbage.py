@@ -75,6 +75,9 @@ async def test_a_damaged_unit_file_is_told_and_hinders_no_other_runtime(tmp_path
         stack.start_daemon()
         assert (await stack.until_runtime("a", "running")).pid == pid
         assert (await stack.client.restart_runtime("a")).state == "running"
+        findings = [finding for finding in (await stack.client.doctor()).findings if finding.check == "units"]
+        is_named = any(engine_unit_name("b") in finding.found for finding in findings)
+        assert is_named == (damage not in ("gone", "dangling link", "loop")), "a link is not a file of ours"
         # What runs under the damaged file is nobody's: a start replaces it.
         assert (await stack.client.start_runtime("b")).state == "running"
         await stack.until(lambda _: len(stack.engine_pids()) == 2)

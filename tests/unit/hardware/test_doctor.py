@@ -83,6 +83,7 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(ephemeral_ports="1024 65000", reserved_ports="8000-9000"), []),
         (on(ephemeral_ports=""), []),
         (on(failed_runtimes=(FailedRuntime("r", "exited", ""),)), [("runtimes", "blocks")]),
+        (on(unreadable_units=(("llmgw-engine-r.service", "it has no section"),)), [("units", "warning")]),
         (hardware(cpu=cpu()), [("processor", "warning")]),
         (hardware(cpu=cpu("avx", "fma", "f16c", hypervisor=False)), [("processor", "warning")]),
         (hardware(cpu=cpu("asimd", architecture="aarch64")), []),
