@@ -42,6 +42,7 @@ from gateway.routes.openapi import OpenApi
 from gateway.routes.responses import Responses
 from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAll
 from gateway.routes.usage import Usage
+from gateway.routes.workflows import Workflows
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES, WORKFLOWS
@@ -79,7 +80,8 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     add_handlers(app, log)
     guard = Guard(state, clock)
     choice = Choice(state, loads)
-    inference = tuple(Inference(path, guard, choice, dispatcher, waker) for path in INFERENCE_PATHS)
+    kinds = {path: Workflows if path == WORKFLOWS else Inference for path in INFERENCE_PATHS}
+    inference = tuple(kind(path, guard, choice, dispatcher, waker) for path, kind in kinds.items())
     app.add_route("/", Index())
     app.add_route("/openapi.json", OpenApi())
     app.add_route("/health", Health())

@@ -122,6 +122,32 @@ async def test_a_workflow_is_followed_by_its_request_id_and_ends_with_its_client
         await ada.until(progress, lambda told: told["state"] == "cancelled")
 
 
+async def test_a_job_tells_how_far_its_workflow_is_and_whose_it_is(tmp_path: Path) -> None:
+    hold = tmp_path / "go"
+    async with serving(tmp_path) as (up, _):
+        ada, bob = Client(up, "ada"), Client(up, "bob")
+        wanted = {"path": "/v1/workflows", "body": {"model": "org/art", "prompt": long_picture(hold)}}
+        status, job = await ada.ask("POST", "/v1/jobs", wanted)
+        assert status == 202, job
+        path = f"/v1/jobs/{job['id']}"
+        told = await ada.until(path, lambda told: told["step"] == "Sampler 1/4")
+        assert (told["state"], told["percent"]) == ("running", 41.7)
+        assert (await bob.ask("GET", f"/v1/comfyui/org/art/progress/{job['id']}"))[0] == 404
+        hold.touch()
+        told = await ada.until(path, lambda told: told["state"] == "done")
+        assert told["result"]["files"][0]["filename"] == "slow_00001_.png"
+        query = "&".join(f"{k}={told['result']['files'][0][k]}" for k in ("filename", "subfolder", "type"))
+        assert (await ada.ask("GET", f"/v1/comfyui/org/art/view?{query}"))[0] == 200
+
+        status, job = await ada.ask("POST", "/v1/jobs", wanted | {"body": {"model": "org/art", "prompt": picture()}})
+        waits = {"path": "/v1/workflows", "body": {"model": "org/art", "prompt": long_picture(tmp_path / "never")}}
+        status, job = await ada.ask("POST", "/v1/jobs", waits)
+        await ada.until(f"/v1/jobs/{job['id']}", lambda told: told["step"] == "Sampler 1/4")
+        assert (await ada.ask("DELETE", f"/v1/jobs/{job['id']}"))[0] == 200
+        progress = f"/v1/comfyui/org/art/progress/{job['id']}"
+        await ada.until(progress, lambda told: told["state"] == "cancelled")
+
+
 async def test_a_prompt_that_nobody_waits_for_keeps_the_runtime_from_being_stopped(tmp_path: Path) -> None:
     hold = tmp_path / "go"
     async with serving(tmp_path, ", idleStopMs: 1500") as (up, daemon):
