@@ -59,6 +59,8 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {
 }
 
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {
+    # Said anew: `core.http.date`.
+    b"date",
     # What the engine is.
     b"server",
     b"via",

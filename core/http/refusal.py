@@ -1,11 +1,12 @@
 """Refusals that the server makes by itself, before any application sees the request.
 
-Pure. They carry the same envelope as every other error that a client can meet, so that one parser is enough.
+They carry the same envelope as every other error that a client can meet, so that one parser is enough.
 """
 
 import json
 from dataclasses import dataclass
 
+from core.http.date import date_line
 from core.http.status import STATUS_LINES
 
 
@@ -22,8 +23,9 @@ class Refusal:
         kind = "api_error" if self.status >= 500 else "invalid_request_error"
         error = {"message": self.message, "type": kind, "code": self.code}
         body = json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")).encode()
-        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (
+        head = b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (
             STATUS_LINES[self.status],
+            date_line(),
             len(body),
         )
         return head if head_only else head + body

@@ -11,6 +11,7 @@ import asyncio
 from time import monotonic
 from typing import Protocol
 
+from core.http.date import date_line
 from core.http.framing import ResponseFraming, strip_framing
 from core.http.heads import Delimiter, is_event_stream, request_head, response_head
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
@@ -209,7 +210,7 @@ class Relay:
             return
         self._status = remembered.status
         self._first_byte = monotonic() - self._begun
-        added = self._plan.response_headers(target)
+        added = date_line() + self._plan.response_headers(target)
         if client.is_draining or not client.keep_alive:
             client.keep_alive = False
             added += b"connection: close\r\n"
@@ -279,8 +280,9 @@ class Relay:
         self._first_byte = now - self._begun
         if self._seen[1]:
             self._seen = (0, now)
+        added = date_line() + self._plan.response_headers(target)
         self._pending, self._delimiter = response_head(
-            framing.status, framing.headers, added=self._plan.response_headers(target), decoded=self.decodes,
+            framing.status, framing.headers, added=added, decoded=self.decodes,
             bodiless=framing.complete, close=not client.keep_alive or client.is_draining,
         )  # fmt: skip
         if self._delimiter is Delimiter.CLOSE or client.is_draining:

@@ -8,6 +8,7 @@ import asyncio
 from typing import Protocol
 
 from core.http.asgi import PEER_EXTENSION, SPLICE_EXTENSION, ClientDisconnectedError, Headers, Message, Peer, Scope
+from core.http.date import date_line
 from core.http.heads import upstream_lines
 from core.http.plan import RelayOutcome, RelayPlan
 from core.http.refusal import APPLICATION_FAILED
@@ -152,7 +153,7 @@ class ClientStream:
         fields = message.get("headers", ())
         if not isinstance(status, int) or not isinstance(fields, (list, tuple)):
             raise TypeError("http.response.start has no status or headers")
-        lines = [STATUS_LINES[status]]
+        lines = [STATUS_LINES[status], date_line()]
         has_length = False
         for name, value in fields:
             if name == b"content-length":

@@ -50,7 +50,7 @@ DOWNSTREAM: list[tuple[bytes, bool]] = [
     (b"content-length", True),
     (b"cache-control", True),
     (b"retry-after", True),
-    (b"date", True),
+    (b"date", False),
     (b"x-something-new", True),
     (b"openai-processing-ms", True),
     (b"server", False),
