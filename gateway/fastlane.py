@@ -32,6 +32,7 @@ class FastLane:
         if client is not None and client.failure is not None:
             plan, outcome = client.failure
             # Where another target was only busy, the request is begun anew, and may wait for it.
-            if isinstance(plan, InferencePlan) and not plan.is_short:
-                scope[FAILURE] = RelayFailure(plan.record, explain_failure(outcome, plan.record.model))
+            if isinstance(plan, InferencePlan) and (outcome.refusal is not None or not plan.is_short):
+                error = explain_failure(outcome, plan.record.model)
+                scope[FAILURE] = RelayFailure(plan.record, error, outcome.refusal)
         await self.app(scope, receive, send)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from core.api import RouteTarget
 from core.caller import caller_lines
+from core.http.patience import EventDialect
 from core.http.plan import Attempt, Progress, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.trim import Unwanted
@@ -17,6 +18,7 @@ from core.http.verdict import Ended
 from gateway.ending import Endings, RequestRecord
 from gateway.errors import ApiError, stream_error_event
 from gateway.key_limits import KeyLimiter
+from gateway.late_errors import find_dialect
 from gateway.loads import Loads
 from gateway.state import RouteState, Upstream
 from gateway.usage.account import Accountant
@@ -77,6 +79,9 @@ class InferencePlan(RelayPlan):
     @property
     def is_streamed(self) -> bool:
         return self.record.stream
+
+    def events(self) -> EventDialect | None:
+        return find_dialect(self.record)
 
     def begun(self, progress: Progress) -> None:
         self.progress = progress

@@ -30,6 +30,9 @@ class HttpLimits:
     pipeline_bytes: int = 256 << 10
     """Unparsed bytes kept while an earlier request of the connection is being answered."""
     pipeline_requests: int = 1000
+    comment_s: float = 13.0
+    """How long a client that asked for server-sent events hears nothing before it gets a comment. With the sweep's
+    precision, twice, two comments are never more than 15 s apart."""
     sweep_s: float = 1.0
     """How often deadlines are looked at: they are kept to this precision."""
 

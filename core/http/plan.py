@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from core.http.asgi import Headers
+from core.http.patience import EventDialect
 from core.http.pool import Target
 from core.http.trim import Unwanted
 from core.http.verdict import Ended
@@ -89,6 +90,13 @@ class RelayPlan:
     def request_lines(self) -> bytes:
         """Header lines to add to the request to the target that `next_target` named last, each ended by CR LF."""
         return b""
+
+    def events(self) -> EventDialect | None:
+        """Who speaks to a client that asked for server-sent events while its upstream is silent; None: it did not ask.
+
+        Called only when there is silence.
+        """
+        return None
 
     def begun(self, progress: Progress) -> None:
         """Called once, before anything else."""

@@ -382,6 +382,8 @@ class ServerConnection(asyncio.Protocol):
         """Called by the service's sweep."""
         if self.transport is None:
             return
+        if self._active is not None:
+            self._active.check_silence(now, self._limits.comment_s)
         if self._is_deaf and has_left(self.transport.get_extra_info("socket")):
             self.transport.abort()
             return

@@ -14,6 +14,7 @@ from typing import Protocol
 from core.http.date import date_line
 from core.http.framing import ResponseFraming, strip_framing
 from core.http.heads import Delimiter, is_event_stream, request_head, response_head
+from core.http.patience import ends_between_events, frame
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.repeat import RememberedResponse
@@ -25,8 +26,7 @@ _BEGIN_BYTES = 1024
 _TAIL_BYTES = 1024
 _LONG_READ_BYTES = 8192
 _REFUSAL_BYTES = 64 << 10
-_EVENT_BOUNDARY = (b"\n\n\r\n", b"\r\n\r\n\r\n")
-"""How a read ends when it ends with a whole chunk that ends with a whole event."""
+_LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Client(Protocol):
@@ -45,6 +45,10 @@ class Client(Protocol):
     @property
     def is_draining(self) -> bool: ...
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has got the head of an event stream already (`core.http.patience`)."""
+
     def upstream_lines(self) -> bytes: ...
 
     def relay_settled(self, outcome: RelayOutcome | None) -> None:
@@ -59,8 +63,8 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected", "_retried_stale", "_seen",
-        "_size", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent", "_write", "decodes",
+        "_first_byte", "_frames", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected", "_retried_stale",
+        "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -87,6 +91,8 @@ class Relay:
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
         self._events = False
+        self._frames = False
+        """Whether the chunks that the client gets are made here, and not by the upstream."""
         self._transport: asyncio.Transport | None = None
         self._trimmer: Trimmer | None = None
         self._was_sent = False
@@ -134,6 +140,18 @@ class Relay:
             self._seen = (size, now)
             return
         self._connection.abort(Ended.BETWEEN_BYTES_TIMEOUT if is_answered else Ended.FIRST_BYTE_TIMEOUT)
+
+    def comment(self, comment: bytes) -> None:
+        """Called by the client's side when it has heard nothing for long; dropped where it would disturb."""
+        if self._events and self._transport is not None and self._is_between_events():
+            chunked = self._delimiter is Delimiter.CHUNKS
+            self._transport.write(self._pending + frame(comment, chunked=chunked))
+            self._pending = b""
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the head of an upstream's response was passed on."""
+        return self._status is not None
 
     # core.http.plan.Progress
 
@@ -196,17 +214,22 @@ class Relay:
                 if self._next is not None or verdict is Verdict.HIDE:
                     self._rejected = (ended, status)
                     return False
-            if self._plan.reads_refusals:
+            if self._plan.reads_refusals or self._client.has_begun:
                 self._refusal = Refusal(status, framing.headers, b"")
                 self._write = self._collect
                 return True
+        elif self._client.has_begun and not is_event_stream(framing.headers):
+            # The client is reading events: this answer cannot be told any more.
+            self._next = self._plan.next_target(Attempt(target, Ended.MALFORMED, status))
+            self._rejected = (Ended.MALFORMED, status)
+            return False
         self._pass_on(framing, target)
         return True
 
     def whole(self, remembered: RememberedResponse, digits: bytes, body: bytes) -> None:
         client, target = self._client, self._target
         transport = client.transport
-        if transport is None or target is None:
+        if transport is None or target is None or client.has_begun:
             return
         self._status = remembered.status
         self._first_byte = monotonic() - self._begun
@@ -280,6 +303,22 @@ class Relay:
         self._first_byte = now - self._begun
         if self._seen[1]:
             self._seen = (0, now)
+        self._transport = transport
+        if client.has_begun:
+            self._join(framing)
+        else:
+            self._head_on(framing, target)
+        if self._delimiter is not Delimiter.LENGTH and self._plan.edits_body:
+            self._trim(framing, target)
+        self._body = b""
+        self._write = self._write_first
+        if client.is_paused:
+            self.pause()
+        client.relay_settled(None)
+
+    def _head_on(self, framing: ResponseFraming, target: Target) -> None:
+        """The head as the upstream gave it, to go out with the body's first bytes."""
+        client = self._client
         added = date_line() + self._plan.response_headers(target)
         self._pending, self._delimiter = response_head(
             framing.status, framing.headers, added=added, decoded=self.decodes,
@@ -287,16 +326,14 @@ class Relay:
         )  # fmt: skip
         if self._delimiter is Delimiter.CLOSE or client.is_draining:
             client.keep_alive = False
-        elif self._delimiter is Delimiter.CHUNKS:
-            self._events = bool(self._plan.error_event) and is_event_stream(framing.headers)
-        if self._delimiter is not Delimiter.LENGTH and self._plan.edits_body:
-            self._trim(framing, target)
-        self._body = b""
-        self._transport = transport
-        self._write = self._write_first
-        if client.is_paused:
-            self.pause()
-        client.relay_settled(None)
+        self._events = bool(self._plan.error_event) and is_event_stream(framing.headers)
+
+    def _join(self, framing: ResponseFraming) -> None:
+        """Pass the upstream's events on in a stream that has begun without it."""
+        is_chunked = any(name == b"transfer-encoding" for name, _ in framing.headers)
+        self._delimiter = Delimiter.CLOSE if self.decodes else Delimiter.CHUNKS
+        self._frames = not self.decodes and not is_chunked
+        self._events = True
 
     def _write_first(self, data: bytes) -> None:
         # Joined: the event loop makes one system call, and often one packet, for each write.
@@ -306,7 +343,8 @@ class Relay:
             self._write = self._write_early
             self._begin = data[:_BEGIN_BYTES]
             trimmer = self._trimmer
-            transport.write(pending + (data if trimmer is None else trimmer.feed(data)))
+            data = data if trimmer is None else trimmer.feed(data)
+            transport.write(pending + (data if not data or not self._frames else frame(data, chunked=True)))
 
     def _write_early(self, data: bytes) -> None:
         """Keep the answer's first bytes; once there are enough of them, the rest goes straight to the transport."""
@@ -315,22 +353,21 @@ class Relay:
             return
         self._begin += data[: _BEGIN_BYTES - len(self._begin)]
         if len(self._begin) == _BEGIN_BYTES:
-            self._write = transport.write if self._trimmer is None else self._write_trimmed
-        if self._trimmer is None:
-            transport.write(data)
-        else:
-            self._write_trimmed(data)
+            is_plain = self._trimmer is None and not self._frames
+            self._write = transport.write if is_plain else self._write_edited
+        self._write_edited(data)
 
-    def _write_trimmed(self, data: bytes) -> None:
-        trimmer, transport = self._trimmer, self._transport
-        if trimmer is not None and transport is not None:
-            transport.write(trimmer.feed(data))
+    def _write_edited(self, data: bytes) -> None:
+        if self._trimmer is not None:
+            data = self._trimmer.feed(data)
+        if data and self._transport is not None:
+            self._transport.write(frame(data, chunked=self._frames))
 
     def _trim(self, framing: ResponseFraming, target: Target) -> None:
         """Have events left out of this answer, if the plan wants it and it has any."""
         unwanted = self._plan.unwanted(target) if framing.status < 400 and is_event_stream(framing.headers) else None
         if unwanted is not None:
-            self._trimmer = Trimmer(unwanted, is_chunked=self._delimiter is Delimiter.CHUNKS)
+            self._trimmer = Trimmer(unwanted, is_chunked=self._delimiter is Delimiter.CHUNKS and not self._frames)
 
     def _collect(self, data: bytes) -> None:
         """Of a refusal's body; it is short, or not worth more."""
@@ -340,14 +377,18 @@ class Relay:
 
     def _break(self, ended: Ended) -> None:
         """The upstream broke after its head: the client must see that the answer is not whole."""
-        trimmer, transport = self._trimmer, self._transport
-        is_edited = trimmer is not None and trimmer.is_edited
-        at_boundary = self._size == 0 or is_edited or self._tail.endswith(_EVENT_BOUNDARY)
-        if self._events and at_boundary and transport is not None:
-            event = self._plan.error_event
+        transport = self._transport
+        is_told = self._events and self._delimiter is Delimiter.CHUNKS and self._is_between_events()
+        if is_told and transport is not None:
             pending, self._pending = self._pending, b""
-            transport.write(b"%b%x\r\n%b\r\n" % (pending, len(event), event))
+            transport.write(pending + frame(self._plan.error_event, chunked=True))
         self._end(ended, clean=False)
+
+    def _is_between_events(self) -> bool:
+        if self._trimmer is not None and self._trimmer.is_edited:
+            return True
+        chunked = self._delimiter is Delimiter.CHUNKS and not self._frames
+        return ends_between_events(self._tail, chunked=chunked, is_cut=self._size > len(self._tail))
 
     def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
         if self._target is None:
@@ -362,8 +403,12 @@ class Relay:
     def _end(self, ended: Ended, *, clean: bool = True) -> None:
         if self._pending and ended is not Ended.CLIENT_GONE:
             self._write_first(b"")
-        if self._trimmer is not None and self._transport is not None and ended is Ended.COMPLETE:
-            self._transport.write(self._trimmer.finish())
+        if self._transport is not None and ended is Ended.COMPLETE:
+            rest = self._trimmer.finish() if self._trimmer is not None else b""
+            if rest or self._frames:
+                self._transport.write(frame(rest, chunked=self._frames and bool(rest)))
+            if self._frames:
+                self._transport.write(_LAST_CHUNK)
         outcome = self._outcome(ended)
         self._write = _nowhere
         self._transport = None

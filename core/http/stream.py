@@ -9,7 +9,8 @@ from typing import Protocol
 
 from core.http.asgi import PEER_EXTENSION, SPLICE_EXTENSION, ClientDisconnectedError, Headers, Message, Peer, Scope
 from core.http.date import date_line
-from core.http.heads import upstream_lines
+from core.http.heads import is_event_stream, upstream_lines
+from core.http.patience import COMMENT, EVENT_ENDS, EventDialect, Patience, frame
 from core.http.plan import RelayOutcome, RelayPlan
 from core.http.refusal import APPLICATION_FAILED
 from core.http.repeat import RememberedRequest
@@ -39,9 +40,10 @@ class ClientStream:
     """A request whose body has arrived, and the way back to its client."""
 
     __slots__ = (
-        "_body_sent", "_chunked", "_connection", "_drained", "_gone", "_head", "_is_gone", "_is_over",
-        "_direct_plan", "_is_relayed", "_relay", "_settled", "_silent", "_started", "body", "failure", "headers",
-        "keep_alive", "method", "path", "query", "remembered", "task", "version",
+        "_body_sent", "_chunked", "_connection", "_dialect", "_direct_plan", "_drained", "_gone", "_head",
+        "_is_between_events", "_is_events", "_is_gone", "_is_over", "_is_relayed", "_patience", "_relay", "_sent_bytes",
+        "_settled", "_silent", "_started", "body", "failure", "headers", "keep_alive", "method", "path", "query",
+        "remembered", "task", "version",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
@@ -69,6 +71,11 @@ class ClientStream:
         self._is_gone = False
         self._is_over = False
         self._is_relayed = False
+        self._is_events = False
+        self._is_between_events = False
+        self._sent_bytes = 0
+        self._dialect: EventDialect | None = None
+        self._patience: Patience | None = None
         self._settled: asyncio.Future[RelayOutcome | None] | None = None
         self._direct_plan: RelayPlan | None = None
         self.failure: tuple[RelayPlan, RelayOutcome] | None = None
@@ -102,6 +109,13 @@ class ClientStream:
         self._is_relayed = True
         self._relay = Relay(self, plan, path, body)
         self._relay.start()
+
+    def expect_events(self, dialect: EventDialect) -> None:
+        """The client asked for server-sent events: from now on it hears comments while there is nothing to tell.
+
+        A relay that is begun by `relay_directly` says so by its plan.
+        """
+        self._dialect = dialect
 
     # ASGI
 
@@ -138,7 +152,13 @@ class ClientStream:
         if not isinstance(body, bytes):
             body = bytes(body)  # type: ignore[call-overload]  # bytearray or memoryview
         more = bool(message.get("more_body", False))
-        data = self._frame(body, more)
+        breaks = False
+        if self.has_begun and self._patience is not None:
+            body, breaks = self._patience.pass_on(body, more=more)
+        if body and self._is_events:
+            self._is_between_events = body.endswith(EVENT_ENDS)
+            self._sent_bytes += len(body)
+        data = self._frame(body, more or breaks)
         if self._head is not None:
             data, self._head, self._started = self._head + data, None, True
         if data:
@@ -146,13 +166,17 @@ class ClientStream:
             if self._connection.is_paused and more:
                 await self._wait_drained()
         if not more and not self._is_over:
-            self._finish(clean=True, reset=False)
+            self._finish(clean=not breaks, reset=False)
 
     def _render_head(self, message: Message) -> bytes:
         status = message["status"]
         fields = message.get("headers", ())
         if not isinstance(status, int) or not isinstance(fields, (list, tuple)):
             raise TypeError("http.response.start has no status or headers")
+        self._is_events = is_event_stream(list(fields))
+        if self.has_begun and self._patience is not None:
+            self._patience.answer_begins(status, list(fields))
+            return b""
         lines = [STATUS_LINES[status], date_line()]
         has_length = False
         for name, value in fields:
@@ -181,6 +205,46 @@ class ClientStream:
             return body
         chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
         return chunk if more else chunk + b"0\r\n\r\n"
+
+    # the silence of a stream
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has got the head of a stream, and comments, before there was an answer."""
+        return self._patience is not None and self._patience.has_begun
+
+    def check_silence(self, now_s: float, limit_s: float) -> None:
+        """Called by the sweep: let a client that waits for events hear something, if it heard nothing for so long."""
+        patience = self._patience
+        if patience is None:
+            dialect = self._dialect or (self._direct_plan.events() if self._direct_plan is not None else None)
+            if dialect is None:
+                return
+            patience = self._patience = Patience(dialect, now_s)
+        relay, transport = self._relay, self._connection.transport
+        size = self._sent_bytes + (relay.size_bytes if relay is not None else 0)
+        if not patience.is_due(size, now_s, limit_s):
+            return
+        if transport is None or self._connection.is_paused or self._is_over:
+            return
+        if relay is not None and relay.has_head:
+            relay.comment(COMMENT)
+        elif self._started:
+            if self._is_between_events or (patience.has_begun and not self._sent_bytes):
+                transport.write(frame(COMMENT, chunked=self._chunked))
+        elif self._head is not None:
+            if self._is_events:
+                self._started = True
+                transport.write(self._head + frame(COMMENT, chunked=self._chunked))
+                self._head = b""
+        else:
+            self._begin_events(patience, transport)
+
+    def _begin_events(self, patience: Patience, transport: asyncio.Transport) -> None:
+        self._started = True
+        self._chunked = self.version == "1.1"
+        self.keep_alive = self.keep_alive and not self._connection.is_draining
+        transport.write(patience.begin(chunked=self._chunked, close=not self.keep_alive))
 
     async def _wait_drained(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()

@@ -8,10 +8,12 @@ import asyncio
 from dataclasses import dataclass
 from time import monotonic
 
+from falcon import MEDIA_JSON
 from falcon.asgi import Request, Response
 
 from core.http.asgi import SPLICE_EXTENSION, Scope
-from core.http.plan import RelayOutcome
+from core.http.plan import Refusal, RelayOutcome
+from core.http.pool import Target
 from core.http.stream import ClientStream
 from gateway.boundary import speaks_anthropic, write_error
 from gateway.choice import Choice
@@ -22,6 +24,7 @@ from gateway.grant import Grant
 from gateway.guard import Guard, peer_of
 from gateway.incoming import read_class, read_headers
 from gateway.jobs.ticket import find_ticket
+from gateway.late_errors import find_dialect
 from gateway.limit_headers import ANTHROPIC, OPENAI
 from gateway.lookup import find_model
 from gateway.readiness import explain_unready
@@ -36,6 +39,9 @@ MAX_BODY_BYTES = 64 << 20
 _ROUNDS = 4
 """How often a request is begun anew because the targets that were left were busy."""
 
+_KEPT = frozenset({b"retry-after"})
+"""What a client may do with an engine's refusal; all else described its body."""
+
 FAILURE = "llmgw.failure"
 """Where a scope carries the `RelayFailure` that the fast lane met: its request is answered and not asked again."""
 
@@ -46,6 +52,8 @@ class RelayFailure:
 
     record: RequestRecord
     error: ApiError
+    refusal: Refusal | None = None
+    """What an engine said instead, where it was read and not passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,10 @@ class Inference:
     async def on_post(self, req: Request, resp: Response) -> None:
         failure = req.scope.get(FAILURE)
         if isinstance(failure, RelayFailure):
-            self._refuse(resp, failure.record, failure.error)
+            if failure.refusal is not None:
+                self._pass_refusal(failure.record, failure.refusal, resp)
+            else:
+                self._refuse(resp, failure.record, failure.error)
             return
         fields = read_headers(req.scope["headers"])
         record = RequestRecord(self._ids.read_or_make(fields.get(b"x-request-id", b"")), self.path, monotonic())
@@ -150,6 +161,9 @@ class Inference:
             # What is refused anyway takes nothing.
             self._find(routes, grant, asked, record)
             record.place = self._dispatcher.limiter.take(grant, self._words)
+        dialect = find_dialect(record)
+        if client is not None and dialect is not None:
+            client.expect_events(dialect)
         unit = read_class(fields)
         ticket = find_ticket(req.scope)
         for left in reversed(range(_ROUNDS)):
@@ -163,6 +177,10 @@ class Inference:
             if outcome is None:
                 if not plan.was_used:
                     self._abandon(record)
+                return
+            if outcome.refusal is not None and outcome.target is not None:
+                _add_headers(resp, plan, outcome.target)
+                self._pass_refusal(record, outcome.refusal, resp)
                 return
             if not plan.is_short or not left:
                 raise explain_failure(outcome, record.model)
@@ -251,6 +269,21 @@ class Inference:
         record.ended = "client_gone"
         self._dispatcher.endings.tell(record)
 
+    def _pass_refusal(self, record: RequestRecord, refusal: Refusal, resp: Response) -> None:
+        """An engine's own word against the request, which was read because its head could not be passed on."""
+        record.status = refusal.status
+        resp.status = refusal.status
+        resp.content_type = MEDIA_JSON
+        for name, value in refusal.headers:
+            if name in _KEPT:
+                resp.set_header(name.decode("latin-1"), value.decode("latin-1"))
+        resp.data = self._word_refusal(refusal)
+        self._dispatcher.endings.tell(record)
+
+    def _word_refusal(self, refusal: Refusal) -> bytes:
+        """Its body in this path's dialect."""
+        return refusal.body
+
     def _refuse(self, resp: Response, record: RequestRecord, error: ApiError) -> None:
         record.status = error.http_status
         record.code = error.code
@@ -259,6 +292,12 @@ class Inference:
         write_error(resp, error, self.path)
         resp.set_header("x-request-id", record.request_id)
         self._dispatcher.endings.tell(record)
+
+
+def _add_headers(resp: Response, plan: InferencePlan, target: Target) -> None:
+    for line in plan.response_headers(target).split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b": ")
+        resp.set_header(name.decode("latin-1"), value.decode("latin-1"))
 
 
 def find_client(scope: Scope) -> ClientStream | None:

@@ -38,6 +38,8 @@ class Behaviour:
     """Before the head."""
     break_after: int | None = None
     """Cut the connection after so many events."""
+    finish: str = ""
+    """The `finish_reason` of an event of its own at the end of a stream; translators take none for a broken stream."""
     model: str = ""
     """The name in answers; empty: the one asked for."""
 
@@ -122,6 +124,9 @@ class FakeUpstream:
                 request.transport.abort()
             await response.write(b"data: " + json.dumps(chunk(model, f"w{number} ")).encode() + b"\n\n")
             await self._pause(how.pause_s)
+        if how.finish:
+            last = chunk(model, "", how.finish)
+            await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
@@ -140,7 +145,7 @@ def completion(model: str) -> dict[str, object]:
     }
 
 
-def chunk(model: str, text: str) -> dict[str, object]:
+def chunk(model: str, text: str, finish: str = "") -> dict[str, object]:
     """One event of a streamed chat completion."""
-    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish or None}
     return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}

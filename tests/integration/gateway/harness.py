@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.api import RouteTable, RouteTarget
+from core.http.limits import DEFAULT_LIMITS, HttpLimits
 from core.http.server import HttpService, serve_tcp
 from core.paths import Layout
 from gateway.app import create_app
@@ -62,23 +63,30 @@ def prepare_layout(directory: Path) -> Layout:
 
 
 @asynccontextmanager
-async def gateway(directory: Path, table: RouteTable | None, *, lane: str = "fast lane") -> AsyncIterator[Gateway]:
+async def gateway(
+    directory: Path, table: RouteTable | None, *, lane: str = "fast lane", limits: HttpLimits = DEFAULT_LIMITS
+) -> AsyncIterator[Gateway]:
     """The application over our own server, with a daemon that serves `table`.
 
     `lane`: any other than the fast one leaves every request to Falcon's resources.
     """
     layout = prepare_layout(directory)
-    async with FakeDaemon(layout.daemon_socket, table) as daemon, serve_app(directory, lane=lane) as (host, port):
+    async with (
+        FakeDaemon(layout.daemon_socket, table) as daemon,
+        serve_app(directory, lane=lane, limits=limits) as (host, port),
+    ):
         yield Gateway(host, port, daemon, layout)
 
 
 @asynccontextmanager
-async def serve_app(directory: Path, *, lane: str = "fast lane") -> AsyncIterator[tuple[str, int]]:
+async def serve_app(
+    directory: Path, *, lane: str = "fast lane", limits: HttpLimits = DEFAULT_LIMITS
+) -> AsyncIterator[tuple[str, int]]:
     """The application alone; whether a daemon answers is the test's affair."""
     broken: list[str] = []
     app = create_app({"LLMGW_STATE": str(directory), "LLMGW_LOG_LEVEL": "debug"})
     chosen = app if lane == "fast lane" else app.app
-    service = HttpService(chosen, on_error=lambda event, error: broken.append(f"{event}: {error!r}"))
+    service = HttpService(chosen, limits=limits, on_error=lambda event, error: broken.append(f"{event}: {error!r}"))
     await service.startup()
     server = await serve_tcp(service, "127.0.0.1", 0)
     try:

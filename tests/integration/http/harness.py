@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from core.http.asgi import SPLICE_EXTENSION, AsgiApp, Receive, Scope, Send
 from core.http.limits import DEFAULT_LIMITS, DEFAULT_POOL_LIMITS, HttpLimits, PoolLimits
+from core.http.patience import EventDialect
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
 from core.http.pool import Target, UpstreamPool
 from core.http.server import HttpService, serve_tcp
@@ -119,7 +120,7 @@ class RawClient:
         if head or status in (204, 304) or 100 <= status < 200:
             return Answer(status, headers, b"", True)
         if headers.get("transfer-encoding") == "chunked":
-            return Answer(status, headers, *await self._chunks())
+            return Answer(status, headers, *await self.chunks())
         if "content-length" in headers:
             size = int(headers["content-length"])
             try:
@@ -128,7 +129,8 @@ class RawClient:
                 return Answer(status, headers, error.partial, False)
         return Answer(status, headers, await self.reader.read(), True)
 
-    async def _chunks(self) -> tuple[bytes, bool]:
+    async def chunks(self) -> tuple[bytes, bool]:
+        """The rest of a chunked body, and whether it came to its end."""
         parts: list[bytes] = []
         try:
             while True:
@@ -279,12 +281,16 @@ class ListedPlan(RelayPlan):
 
     error_event = b'data: {"error":{"message":"broken"}}\n\n'
 
-    def __init__(self, targets: Iterable[Target]) -> None:
+    def __init__(self, targets: Iterable[Target], dialect: EventDialect | None = None) -> None:
         self._targets = list(targets)
+        self._dialect = dialect
         self.failed: list[Attempt] = []
         self.attempts: list[Attempt] = []
         self.outcomes: list[RelayOutcome] = []
         self.over = asyncio.Event()
+
+    def events(self) -> EventDialect | None:
+        return self._dialect
 
     def next_target(self, failed: Attempt | None) -> Target | None:
         if failed is not None:
@@ -326,6 +332,8 @@ class RelayingApp:
         self.plans: list[ListedPlan] = []
         self.timeouts_s: tuple[float | None, float | None] = (None, None)
         """Until the first byte, and between two."""
+        self.dialect: EventDialect | None = None
+        """Of clients that wait for events."""
         self._targets = targets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -334,13 +342,17 @@ class RelayingApp:
         assert isinstance(extensions, dict)
         stream = extensions[SPLICE_EXTENSION]
         assert isinstance(stream, ClientStream)
+        if self.dialect is not None:
+            stream.expect_events(self.dialect)
         outcome = stream.failure[1] if stream.failure is not None else await stream.relay(self.make_plan())
         words = b"" if outcome is None else outcome.ended.value.encode()
+        if outcome is not None and outcome.refusal is not None:
+            words = b"%d %b" % (outcome.refusal.status, outcome.refusal.body)
         await send({"type": "http.response.start", "status": 299 if outcome is None else 502, "headers": []})
         await send({"type": "http.response.body", "body": words})
 
     def make_plan(self) -> ListedPlan:
-        plan = ListedPlan(self._targets)
+        plan = ListedPlan(self._targets, self.dialect)
         plan.first_byte_timeout_s, plan.between_bytes_timeout_s = self.timeouts_s
         self.plans.append(plan)
         return plan
@@ -360,11 +372,13 @@ async def relaying(
     pool_limits: PoolLimits = DEFAULT_POOL_LIMITS,
     app_type: type[RelayingApp] | None = None,
     timeouts_s: tuple[float | None, float | None] = (None, None),
+    dialect: EventDialect | None = None,
 ) -> AsyncIterator[Relaying]:
     pool = UpstreamPool(pool_limits)
     targets = [pool.target(f"t{number}", "127.0.0.1", port, "engine-key") for number, port in enumerate(ports)]
     app = (app_type or way.app_type)(targets)
     app.timeouts_s = timeouts_s
+    app.dialect = dialect
     async with serving(app, limits) as served:
         try:
             yield Relaying(served.port, served.service, pool, app.plans, served.errors)
