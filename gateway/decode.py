@@ -45,6 +45,8 @@ _decoder = msgspec.json.Decoder(Asked)
 def read_asked(body: bytes) -> Asked:
     """Decode the body of a JSON inference request. Raises: ApiError (400)."""
     try:
+        if not body.isascii():
+            body.decode()  # what the decoder skips it does not look at, and an engine would have to
         asked = _decoder.decode(shorten_strings(body) if len(body) > _LARGE_BYTES else body)
     except msgspec.ValidationError as error:
         raise ApiError(400, "invalid_request", f"The request is not valid: {error}.") from None
