@@ -100,6 +100,8 @@ def _parse_yaml(data: bytes, path: Path) -> object:
     """JSON is YAML. The pure loader of the safe kind: no tags that make objects, no duplicate keys."""
     yaml = YAML(typ="safe", pure=True)
     yaml.allow_duplicate_keys = False
+    # YAML lets a name be given anew; the library would print a warning of its own about it.
+    yaml.composer.warn_double_anchors = False
     try:
         document: object = yaml.load(data.decode("utf-8"))
     except UnicodeDecodeError as error:
