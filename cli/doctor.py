@@ -67,7 +67,10 @@ async def examine_without_daemon(session: Session) -> DoctorReport:
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     ephemeral, reserved = read_port_ranges()
     async with HttpClient() as http:
-        gateway = await read_gateway_port(http, config.server.host, config.server.port) if config else None
+        gateway = None
+        if config is not None:
+            server = config.server
+            gateway = await read_gateway_port(http, server.host, server.port, tls=server.tls.is_on)
     user = (config or Config()).engines.user
     facts = Facts(
         node=(config or Config()).cluster.node_id,

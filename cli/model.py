@@ -112,7 +112,7 @@ async def _add(session: Session, place: Place, request: Request) -> None:
     async with session.daemon() as daemon:
         addition, status = await add_model(daemon, place, request)
         state = await daemon.state()
-    url = base_url(state.server_host, state.server_port)
+    url = base_url(state.server_host, state.server_port, tls=state.server_tls)
     if session.json:
         show_json(
             {

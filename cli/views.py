@@ -87,7 +87,7 @@ def node_lines(state: NodeState, now: datetime) -> list[str]:
         f"node     {state.node}",
         f"daemon   llmgw {state.version}, pid {state.pid}, up {age(state.started_at, now)}, "
         f"units by {state.service_manager}",
-        f"gateway  {base_url(state.server_host, state.server_port)}",
+        f"gateway  {base_url(state.server_host, state.server_port, tls=state.server_tls)}",
         f"config   {loaded}",
         f"memory   {mebibytes(state.memory_available_mib)} available of {mebibytes(state.memory_total_mib)}, "
         f"{state.cpu_count or '-'} CPUs",
@@ -108,12 +108,12 @@ def firewall_summary(state: FirewallState) -> str:
     return f"UNGUARDED: {state.reason or 'not looked at yet'}"
 
 
-def base_url(host: str, port: int) -> str:
+def base_url(host: str, port: int, *, tls: bool = False) -> str:
     """Where a client on this machine reaches a server bound to `host`."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared only
     if ":" in reached and not reached.startswith("["):
         reached = f"[{reached}]"
-    return f"http://{reached}:{port}"
+    return f"{'https' if tls else 'http'}://{reached}:{port}"
 
 
 def curl_line(url: str, model: str, *, with_key: bool) -> str:

@@ -86,6 +86,7 @@ class NodeState(Message, frozen=True, kw_only=True):
     config: ConfigStatus
     server_host: str
     server_port: int
+    server_tls: bool = False
     runtimes: list[RuntimeStatus] = []
     memory_total_mib: int | None = None
     memory_available_mib: int | None = None
@@ -176,6 +177,18 @@ class JobPolicy(Message, frozen=True, kw_only=True):
     max_store_mb: int = 1024
 
 
+class ServerPolicy(Message, frozen=True, kw_only=True):
+    """How the gateway meets its clients."""
+
+    tls_cert_file: str = ""
+    """Empty: plain HTTP."""
+    tls_key_file: str = ""
+    trusted_proxies: list[str] = []
+    """Networks, addresses, and `unix`."""
+    cors_origins: list[str] = []
+    """Origins of web pages, or `*`."""
+
+
 class RouteTable(Message, frozen=True, kw_only=True):
     """A versioned snapshot of everything the gateway needs to serve."""
 
@@ -189,6 +202,7 @@ class RouteTable(Message, frozen=True, kw_only=True):
     keys: list[ApiKey] = []
     security: SecurityPolicy = SecurityPolicy()
     jobs: JobPolicy = JobPolicy()
+    server: ServerPolicy = ServerPolicy()
 
 
 class StartRequest(Message, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallSt
         hardware=hardware,
         firewall=firewall,
         keys_fault=node.keys.fault,
-        gateway=await read_gateway_port(http, config.server.host, config.server.port),
+        gateway=await read_gateway_port(http, config.server.host, config.server.port, tls=config.server.tls.is_on),
         engine_user=config.engines.user,
         engine_user_needed=node.backend.name == "systemd",
         engine_user_exists=user_exists(config.engines.user),

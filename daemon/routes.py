@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.api import ApiKey, JobPolicy, RouteModel, RouteTable, RouteTarget, SecurityPolicy
+from core.api import ApiKey, JobPolicy, RouteModel, RouteTable, RouteTarget, SecurityPolicy, ServerPolicy
 from core.config.schema import Config, Model
 from core.runtime import RuntimeState
 from daemon.keys import config_keys
@@ -73,6 +73,12 @@ def build_route_table(  # noqa: PLR0913 - the parts of a table
             wait_minutes=config.jobs.wait_minutes,
             max_per_key=config.jobs.max_per_key,
             max_store_mb=config.jobs.max_store_mb,
+        ),
+        server=ServerPolicy(
+            tls_cert_file=config.server.tls.cert_file,
+            tls_key_file=config.server.tls.key_file,
+            trusted_proxies=config.server.trusted_proxies,
+            cors_origins=["*"] if config.security.allow_wildcard_cors else config.server.cors_origins,
         ),
     )
 

@@ -63,6 +63,7 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         config=ConfigStatus(path=str(use.loaded.path), loaded_at=use.loaded_at, error=use.error),
         server_host=use.loaded.config.server.host,
         server_port=use.loaded.config.server.port,
+        server_tls=use.loaded.config.server.tls.is_on,
         runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
         memory_total_mib=memory.total_mib,
         memory_available_mib=memory.available_mib,

@@ -96,7 +96,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     _add_job_routes(app, guard, JobStore(layout.gateway_state / "jobs"), state, log)
     app.add_route(f"{PREFIX}/{{rest:path}}", ComfyUi(WORKFLOWS, guard, choice, dispatcher, waker))
     _add_admin_routes(app, guard, daemon, state)
-    return FastLane(app, inference)
+    return FastLane(app, inference, state)
 
 
 def _add_job_routes(app: FalconApp, guard: Guard, store: JobStore, state: RouteState, log: EventLogger) -> None:

@@ -39,6 +39,8 @@ class RequestRecord(msgspec.Struct):
     """The client asked for the usage of its stream, and will see it."""
     has_stream_options: bool = False
     """The request has some, whatever they say."""
+    client: str = ""
+    """Its address, as far as it can be trusted (`gateway.client_address`); empty: a unix socket."""
     key: str = ""
     """The key's name, never the key; empty: open access."""
     target: str = ""

@@ -7,10 +7,13 @@ Everything else is Falcon's: what is refused, waits, is renamed, or failed on th
 
 from falcon.asgi import App, Request, Response
 
+from core.api import ServerPolicy
 from core.http.asgi import Receive, Scope, Send
 from core.http.stream import ClientStream
+from core.http.tls import TlsFiles
 from gateway.relay import InferencePlan, explain_failure
 from gateway.routes.inference import FAILURE, Inference, RelayFailure, find_client
+from gateway.state import RouteState
 
 FalconApp = App[Request, Response]
 
@@ -18,12 +21,16 @@ FalconApp = App[Request, Response]
 class FastLane:
     """An ASGI application around the Falcon one."""
 
-    def __init__(self, app: FalconApp, resources: tuple[Inference, ...]) -> None:
+    def __init__(self, app: FalconApp, resources: tuple[Inference, ...], state: RouteState) -> None:
         self.app = app
+        self._state = state
         self._resources = {resource.raw_path: resource for resource in resources}
 
     def plan_directly(self, stream: ClientStream) -> InferencePlan | None:
         """Asked by our own server (`core.http.direct`) before there is a task or a scope."""
+        routes = self._state.routes
+        if routes is not None and routes.lookup.cors:
+            stream.added = routes.lookup.cors.lines(stream.path, stream.headers)
         resource = self._resources.get(stream.path) if stream.method == b"POST" else None
         return resource.plan_relay(stream) if resource is not None else None
 
@@ -35,4 +42,21 @@ class FastLane:
             if isinstance(plan, InferencePlan) and (outcome.refusal is not None or not plan.is_short):
                 error = explain_failure(outcome, plan.record.model)
                 scope[FAILURE] = RelayFailure(plan.record, error, outcome.refusal)
+        if client is not None and client.added and await self._answer_preflight(client, send):
+            return
         await self.app(scope, receive, send)
+
+    def tls_files(self) -> TlsFiles | None:
+        """Asked by the worker when it begins to listen (`core.http.tls`)."""
+        routes = self._state.routes
+        server = routes.lookup.table.server if routes is not None else ServerPolicy()
+        return TlsFiles(server.tls_cert_file, server.tls_key_file) if server.tls_cert_file else None
+
+    async def _answer_preflight(self, client: ClientStream, send: Send) -> bool:
+        routes = self._state.routes
+        lines = routes.lookup.cors.preflight(client.method, client.path, client.headers) if routes is not None else b""
+        if lines:
+            client.added += lines
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        return bool(lines)

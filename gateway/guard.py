@@ -1,11 +1,12 @@
 """The door in front of every resource: a request passes it first, or does not pass."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from falcon.asgi import Request
 
 from core.clock import Clock
 from gateway.auth import Access, decide, find_credential, has_expired
+from gateway.client_address import find_address
 from gateway.errors import admin_key_required, not_ready, remote_admin_disabled, system_stopped
 from gateway.grant import Grant
 from gateway.incoming import read_browser_facts, read_headers
@@ -39,10 +40,18 @@ class Guard:
         """Whether a request may be judged as one before it with the same head: nothing has changed since."""
         return routes is self._state.routes and not (grant.expires_s and has_expired(grant, self._clock))
 
+    def address_of(self, client: object, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """Whose request it is, by a trusted proxy's word where one is in between (`gateway.client_address`)."""
+        peer = peer_of(client)
+        routes = self._state.routes
+        if routes is None or not routes.lookup.proxies:
+            return peer
+        return find_address(peer, headers, routes.lookup.proxies)
+
     def admit_request(self, access: Access, req: Request) -> Routes:
         """`admit` for resources that need nothing else of the headers."""
         headers = req.scope["headers"]
-        routes, _ = self.admit(access, read_headers(headers), peer_of(req.scope.get("client")))
+        routes, _ = self.admit(access, read_headers(headers), self.address_of(req.scope.get("client"), headers))
         if access is Access.ADMIN:
             check_origin(read_browser_facts(headers), loopback=routes.lookup.access.loopback)
         return routes

@@ -65,7 +65,7 @@ def format_record(record: RequestRecord) -> str:
     return (
         f"request id={r.request_id}{known} size_bytes={r.size_bytes} queued_s={r.queued_s:.3f}"
         f" prompt_tokens={r.prompt_tokens} cached_tokens={r.cached_tokens} completion_tokens={r.completion_tokens}"
-        f" first_byte_s={r.first_byte_s:.4f} took_s={r.ended_s - r.started_s:.4f}"
+        f" first_byte_s={r.first_byte_s:.4f} took_s={r.ended_s - r.started_s:.4f} client={r.client or '-'}"
     )
 
 

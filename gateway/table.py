@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from core.api import RouteModel, RouteTable, RouteTarget
 from gateway.auth import AccessPolicy, compile_policy
+from gateway.client_address import TrustedProxies, compile_proxies
+from gateway.cors import Cors, compile_cors
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -48,6 +50,8 @@ class Lookup:
     listed: tuple[RouteModel, ...]
     """What `GET /v1/models` shows: advertised, aliases left out."""
     access: AccessPolicy
+    proxies: TrustedProxies = TrustedProxies()
+    cors: Cors = Cors()
 
 
 def speaks(target: RouteTarget, path: str) -> bool:
@@ -81,6 +85,8 @@ def build_lookup(table: RouteTable, before: Lookup | None = None) -> Lookup:
         models=models,
         listed=tuple(model for model in table.models if model.advertise and model.targets),
         access=before.access if before is not None and is_same else compile_policy(table.keys, table.security),
+        proxies=compile_proxies(table.server.trusted_proxies),
+        cors=compile_cors(table.server.cors_origins),
     )
 
 

@@ -9,6 +9,7 @@ from core.config.problem import Problem
 from core.config.schema import Config
 from core.networks import parse_network
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _RUNTIME_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 
 
@@ -19,6 +20,7 @@ def check(config: Config, *, has_made_keys: bool = False) -> list[Problem]:
     """
     return [
         *_check_server(config, has_made_keys),
+        *_check_meeting(config),
         *_check_models(config),
         *_check_aliases(config),
         *_check_runtimes(config),
@@ -46,6 +48,26 @@ def is_address(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return True
+
+
+def _check_meeting(config: Config) -> Iterable[Problem]:
+    tls = config.server.tls
+    if bool(tls.cert_file) != bool(tls.key_file):
+        missing = "keyFile" if tls.cert_file else "certFile"
+        yield Problem(f"server.tls.{missing}", "is missing: a certificate and its key belong together")
+    for name, path in (("certFile", tls.cert_file), ("keyFile", tls.key_file)):
+        if path and not path.startswith("/"):
+            yield Problem(f"server.tls.{name}", f"{path} is no absolute path")
+    for index, word in enumerate(config.server.trusted_proxies):
+        try:
+            if word != "unix":
+                parse_network(word)
+        except ValueError as error:
+            yield Problem(f"server.trustedProxies[{index}]", str(error))
+    for index, origin in enumerate(config.server.cors_origins):
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            hint = "scheme, host and port alone, as in https://app.example.org"
+            yield Problem(f"server.corsOrigins[{index}]", f"{origin!r} is no origin", hint=hint)
 
 
 def _check_server(config: Config, has_made_keys: bool) -> Iterable[Problem]:

@@ -21,6 +21,18 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     """Base of all config sections."""
 
 
+class Tls(Section, frozen=True, kw_only=True):
+    """A certificate for the gateway's port; PEM files, absolute paths."""
+
+    cert_file: str = ""
+    """With its chain; empty: plain HTTP."""
+    key_file: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.cert_file)
+
+
 class Server(Section, frozen=True, kw_only=True):
     """Where clients reach the gateway."""
 
@@ -28,6 +40,11 @@ class Server(Section, frozen=True, kw_only=True):
     port: Port = 8100
     workers: Annotated[int, Meta(ge=0, le=64)] = 0
     """Gateway processes; 0: one per two cores, at most four."""
+    tls: Tls = Tls()
+    trusted_proxies: list[str] = []
+    """Addresses and networks whose X-Forwarded-For is believed; `unix`: who connects by a unix socket."""
+    cors_origins: list[str] = []
+    """Origins of web pages that may use `/v1/*`, or `*`."""
 
 
 class Security(Section, frozen=True, kw_only=True):
@@ -36,6 +53,8 @@ class Security(Section, frozen=True, kw_only=True):
     allow_missing_auth: bool = True
     allow_remote_admin: bool = False
     allow_non_loopback_bind: bool = False
+    allow_wildcard_cors: bool = False
+    """The same as `server.corsOrigins: ["*"]`."""
     api_keys: list[str] = []
     admin_api_keys: list[str] = []
 

@@ -78,10 +78,14 @@ class HttpClient:
         body: bytes = b"",
         timeout_s: float,
         limit_bytes: int = 1 << 20,
+        verify: bool = True,
     ) -> Reply:
-        """One request, its whole answer. Raises: Unreachable, AnswerTimedOut, AnswerTooLarge."""
+        """One request, its whole answer. Raises: Unreachable, AnswerTimedOut, AnswerTooLarge.
+
+        `verify`: whether an `https` certificate must be good; not where the other end is this very machine.
+        """
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        async with self._translated(url, timeout_s), self._open(method, url, headers, body, timeout) as answer:
+        async with self._translated(url, timeout_s), self._open(method, url, headers, body, timeout, verify) as answer:
             parts: list[bytes] = []
             size = 0
             async for part in answer.content.iter_any():
@@ -127,7 +131,13 @@ class HttpClient:
                 yield MessageStream(sock)
 
     def _open(
-        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes, timeout: aiohttp.ClientTimeout
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        body: bytes,
+        timeout: aiohttp.ClientTimeout,
+        verify: bool = True,
     ) -> "aiohttp.client._RequestContextManager":
         return self._connected().request(
             method,
@@ -136,6 +146,7 @@ class HttpClient:
             data=body or None,
             timeout=timeout,
             allow_redirects=False,
+            ssl=verify,
         )
 
     def _connected(self) -> aiohttp.ClientSession:

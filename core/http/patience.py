@@ -59,13 +59,13 @@ class Patience:
         self._since_s = now_s
         return True
 
-    def begin(self, *, chunked: bool, close: bool) -> bytes:
+    def begin(self, *, chunked: bool, close: bool, added: bytes = b"") -> bytes:
         """The head of the stream, and its first comment."""
         self.has_begun = True
         return b"%b%bcontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n%b%b%b\r\n%b" % (
             STATUS_LINES[200],
             date_line(),
-            self._dialect.head_lines(),
+            self._dialect.head_lines() + added,
             b"transfer-encoding: chunked\r\n" if chunked else b"",
             b"connection: close\r\n" if close else b"",
             frame(COMMENT, chunked=chunked),

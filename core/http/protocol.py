@@ -97,8 +97,10 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        # uvloop writes at once what is over the limit, and the rest one turn of the loop and one more poll later.
-        self.transport.set_write_buffer_limits(0)
+        if transport.get_extra_info("sslcontext") is None:
+            # uvloop writes at once what is over the limit, and the rest one turn of the loop and one more poll later.
+            # Under TLS every write would reach a limit of nothing: half of them would pause us, with nobody to resume.
+            self.transport.set_write_buffer_limits(0)
         self._read_addresses(transport)
         self._deadline = monotonic() + self._limits.head_timeout_s
         self._service.opened(self)

@@ -35,6 +35,8 @@ class Client(Protocol):
     method: bytes
     version: str
     keep_alive: bool
+    added: bytes
+    """Header lines for the answer."""
 
     @property
     def transport(self) -> asyncio.Transport | None: ...
@@ -233,7 +235,7 @@ class Relay:
             return
         self._status = remembered.status
         self._first_byte = monotonic() - self._begun
-        added = date_line() + self._plan.response_headers(target)
+        added = date_line() + client.added + self._plan.response_headers(target)
         if client.is_draining or not client.keep_alive:
             client.keep_alive = False
             added += b"connection: close\r\n"
@@ -319,7 +321,7 @@ class Relay:
     def _head_on(self, framing: ResponseFraming, target: Target) -> None:
         """The head as the upstream gave it, to go out with the body's first bytes."""
         client = self._client
-        added = date_line() + self._plan.response_headers(target)
+        added = date_line() + client.added + self._plan.response_headers(target)
         self._pending, self._delimiter = response_head(
             framing.status, framing.headers, added=added, decoded=self.decodes,
             bodiless=framing.complete, close=not client.keep_alive or client.is_draining,

@@ -42,8 +42,8 @@ class ClientStream:
     __slots__ = (
         "_body_sent", "_chunked", "_connection", "_dialect", "_direct_plan", "_drained", "_gone", "_head",
         "_is_between_events", "_is_events", "_is_gone", "_is_over", "_is_relayed", "_patience", "_relay", "_sent_bytes",
-        "_settled", "_silent", "_started", "body", "failure", "headers", "keep_alive", "method", "path", "query",
-        "remembered", "task", "version",
+        "_settled", "_silent", "_started", "added", "body", "failure", "headers", "keep_alive", "method", "path",
+        "query", "remembered", "task", "version",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
@@ -58,6 +58,8 @@ class ClientStream:
         self.body = body
         """The whole body."""
         self.keep_alive = keep_alive and version == "1.1"
+        self.added = b""
+        """Header lines for the answer, whoever gives it, each with its line end."""
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._relay: Relay | None = None
@@ -177,7 +179,7 @@ class ClientStream:
         if self.has_begun and self._patience is not None:
             self._patience.answer_begins(status, list(fields))
             return b""
-        lines = [STATUS_LINES[status], date_line()]
+        lines = [STATUS_LINES[status], date_line(), self.added]
         has_length = False
         for name, value in fields:
             if name == b"content-length":
@@ -244,7 +246,7 @@ class ClientStream:
         self._started = True
         self._chunked = self.version == "1.1"
         self.keep_alive = self.keep_alive and not self._connection.is_draining
-        transport.write(patience.begin(chunked=self._chunked, close=not self.keep_alive))
+        transport.write(patience.begin(chunked=self._chunked, close=not self.keep_alive, added=self.added))
 
     async def _wait_drained(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()

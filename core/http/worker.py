@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 
@@ -20,6 +21,7 @@ from core.errors import LlmgwError
 from core.http.malloc import keep_freed_memory
 from core.http.server import HttpService
 from core.http.tcp import configure_listener
+from core.http.tls import HANDSHAKE_TIMEOUT_S, SecureApp, load_context
 from core.notify import Notifier
 
 NOTIFY_VARIABLE = "LLMGW_NOTIFY_SOCKET"
@@ -38,6 +40,7 @@ class GatewayWorker(Worker):
         asyncio.set_event_loop(self._loop)
         self._stopping = asyncio.Event()
         self._service: HttpService | None = None
+        self._tls: ssl.SSLContext | None = None
         super().init_process()
 
     def init_signals(self) -> None:
@@ -83,6 +86,8 @@ class GatewayWorker(Worker):
                 starting.cancel()
                 return
             starting.result()
+            files = self.wsgi.tls_files() if isinstance(self.wsgi, SecureApp) else None
+            self._tls = load_context(files) if files is not None else None
             servers = [await self._listen(service, listener.sock) for listener in self.sockets]
             Notifier(os.environ.get(NOTIFY_VARIABLE) or None).ready("serving")
             await stopping
@@ -99,7 +104,13 @@ class GatewayWorker(Worker):
         configure_listener(sock)
         if sock.family == socket.AF_UNIX:
             return await self._loop.create_unix_server(service.protocol_factory, sock=sock, backlog=backlog)
-        return await self._loop.create_server(service.protocol_factory, sock=sock, backlog=backlog)
+        return await self._loop.create_server(
+            service.protocol_factory, sock=sock, backlog=backlog, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
+        )
+
+    @property
+    def _handshake_s(self) -> float | None:
+        return HANDSHAKE_TIMEOUT_S if self._tls is not None else None
 
     async def _close(self, service: HttpService, servers: list[asyncio.AbstractServer]) -> None:
         """Stop listening, and lose none of the connections that wait to be accepted.
@@ -112,7 +123,8 @@ class GatewayWorker(Worker):
         await asyncio.sleep(0)  # the loop has let go of the sockets when it turned once
         for sock in kept:
             for connection in _accept_all(sock):
-                await self._loop.connect_accepted_socket(service.protocol_factory, connection)
+                tls = self._tls if connection.family != socket.AF_UNIX else None
+                await self._loop.connect_accepted_socket(service.protocol_factory, connection, ssl=tls)
 
     async def _report(self) -> None:
         """Tell the arbiter that the loop still turns, and end when there is no arbiter any more."""

@@ -69,12 +69,13 @@ class Facts:
     """Why clients' keys cannot be read; empty when they can, or nobody knows."""
 
 
-async def read_gateway_port(http: HttpClient, host: str, port: int) -> GatewayPort:
+async def read_gateway_port(http: HttpClient, host: str, port: int, *, tls: bool = False) -> GatewayPort:
     """Ask for the gateway's own words: a listener alone may be anybody's."""
     reached = _ANY.get(host, host)
     name = f"[{reached}]" if ":" in reached and not reached.startswith("[") else reached
     try:
-        reply = await http.fetch("GET", f"http://{name}:{port}/health", timeout_s=_ANSWER_S)
+        url = f"{'https' if tls else 'http'}://{name}:{port}/health"
+        reply = await http.fetch("GET", url, timeout_s=_ANSWER_S, verify=False)
     except LlmgwError:
         return GatewayPort(host, port, "silent" if _is_held(reached.strip("[]"), port) else "free")
     return GatewayPort(host, port, "ours" if _is_ours(reply.body) else "other")

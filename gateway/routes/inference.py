@@ -21,7 +21,7 @@ from gateway.decode import check_content, read_asked
 from gateway.ending import RequestRecord
 from gateway.errors import ApiError, cut
 from gateway.grant import Grant
-from gateway.guard import Guard, peer_of
+from gateway.guard import Guard
 from gateway.incoming import read_class, read_headers
 from gateway.jobs.ticket import find_ticket
 from gateway.late_errors import find_dialect
@@ -66,6 +66,8 @@ class HeadJudgement:
     """As the client sent it; not judged yet."""
     unit: int
     """The request's class, as `gateway.turns` counts it."""
+    client: str
+    """Its address; empty: a unix socket."""
 
 
 class Inference:
@@ -115,7 +117,9 @@ class Inference:
         """
         try:
             head = self._judge_head(client)
-            record = RequestRecord(self._ids.read_or_make(head.request_id), self.path, monotonic(), key=head.grant.name)
+            record = RequestRecord(
+                self._ids.read_or_make(head.request_id), self.path, monotonic(), key=head.grant.name, client=head.client
+            )
             entry, asked = self._read(head, client.body, record)
         except ApiError:
             return None
@@ -142,16 +146,17 @@ class Inference:
             if isinstance(known, HeadJudgement) and self._guard.still_holds(known.routes, known.grant):
                 return known
         fields = read_headers(client.headers)
-        routes, grant = self._guard.admit_work(fields, peer_of(client.client))
+        address = self._guard.address_of(client.client, client.headers)
+        routes, grant = self._guard.admit_work(fields, address)
         check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
-        judged = HeadJudgement(routes, grant, fields.get(b"x-request-id", b""), read_class(fields))
+        judged = HeadJudgement(routes, grant, fields.get(b"x-request-id", b""), read_class(fields), address)
         if remembered is not None:
             remembered.note = judged
         return judged
 
     async def _serve(self, req: Request, resp: Response, fields: dict[bytes, bytes], record: RequestRecord) -> None:
         client = find_client(req.scope)
-        peer = peer_of(req.scope.get("client"))
+        peer = record.client = self._guard.address_of(req.scope.get("client"), req.scope["headers"])
         routes, grant = self._guard.admit_work(fields, peer)
         record.key = grant.name
         check_content(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))

@@ -7,6 +7,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -128,10 +129,11 @@ async def raw_request(
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
     method: str = "POST",
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """One request on a connection of its own, its whole answer."""
     async with asyncio.timeout(ANSWER_S):
-        reader, writer = await asyncio.open_connection(*address)
+        reader, writer = await asyncio.open_connection(*address, ssl=tls)
         try:
             request = render_request(path, body, {"connection": "close"} | dict(headers or {}), method)
             writer.write(request)

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +36,7 @@ class Workers:
     address: tuple[str, int]
     process: asyncio.subprocess.Process
     log: Path
+    tls: ssl.SSLContext | None = None
 
     async def pid(self) -> int:
         """The worker that answers this one request."""
@@ -46,7 +48,7 @@ class Workers:
         async with asyncio.timeout(READY_S):
             while True:
                 try:
-                    if (await raw_request(self.address, "/health/ready", method="GET")).status == 200:
+                    if (await raw_request(self.address, "/health/ready", method="GET", tls=self.tls)).status == 200:
                         return
                 except (OSError, IndexError, ValueError):
                     pass
@@ -56,6 +58,24 @@ class Workers:
         """The workers' process ids, as the kernel knows them."""
         text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return {int(pid) for pid in text.split()}
+
+    async def wait_gone(self, old: set[int]) -> None:
+        """Return once none of these workers lives any more, and others do."""
+        async with asyncio.timeout(READY_S):
+            while True:
+                now = self.children()
+                if now and not now & old:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def wait_said(self, words: str) -> str:
+        """The log, once it holds these words."""
+        async with asyncio.timeout(READY_S):
+            while True:
+                said = self.log.read_text()
+                if words in said:
+                    return said
+                await asyncio.sleep(0.02)
 
     async def wait_children(self, count: int, *, without: int = 0) -> set[int]:
         """The workers, once there are `count` and none of them is `without`."""
@@ -68,8 +88,13 @@ class Workers:
 
 
 @asynccontextmanager
-async def workers(state: Path, count: int, **environment: str) -> AsyncIterator[Workers]:
-    """gunicorn with so many workers; ended, and killed if need be, with the block."""
+async def workers(
+    state: Path, count: int, *, tls: ssl.SSLContext | None = None, ready: bool = True, **environment: str
+) -> AsyncIterator[Workers]:
+    """gunicorn with so many workers; ended, and killed if need be, with the block.
+
+    `tls`: whom to trust, where it speaks TLS. `ready`: whether it is waited for.
+    """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
@@ -83,9 +108,10 @@ async def workers(state: Path, count: int, **environment: str) -> AsyncIterator[
                 env={"PATH": os.environ["PATH"]} | variables | environment,
                 cwd=REPOSITORY, pass_fds=(listener.fileno(),), stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
-    running = Workers(address, process, log)
+    running = Workers(address, process, log, tls)
     try:
-        await running.wait_ready()
+        if ready:
+            await running.wait_ready()
         yield running
     finally:
         await _end(process)
