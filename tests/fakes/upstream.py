@@ -36,6 +36,8 @@ class Behaviour:
     """Between two events."""
     head_pause_s: float = 0.0
     """Before the head."""
+    tail_pause_s: float = 0.0
+    """Before the second half of a plain answer's body."""
     break_after: int | None = None
     """Cut the connection after so many events."""
     finish: str = ""
@@ -53,6 +55,8 @@ class FakeUpstream:
         self.open = 0
         self.abandoned = 0
         """Requests whose client went away before their end."""
+        self.halves = 0
+        """Plain answers whose first half was sent, where there is a pause after it."""
         self.port = 0
         self._changed = asyncio.Condition()
         self._released = asyncio.Event()
@@ -114,7 +118,21 @@ class FakeUpstream:
         if asked.get("stream") and how.status == 200:
             return await self._stream(request, how, model)
         plain = how.body or json.dumps(completion(model)).encode()
+        if how.tail_pause_s:
+            return await self._halve(request, how, plain)
         return web.Response(status=how.status, body=plain, content_type="application/json", headers=how.headers)
+
+    async def _halve(self, request: web.Request, how: Behaviour, body: bytes) -> web.StreamResponse:
+        fields = {"content-type": "application/json", "content-length": str(len(body))}
+        response = web.StreamResponse(status=how.status, headers=fields | how.headers)
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        self.halves += 1
+        await self._note(0)
+        await self._pause(how.tail_pause_s)
+        await response.write(body[len(body) // 2 :])
+        await response.write_eof()
+        return response
 
     async def _stream(self, request: web.Request, how: Behaviour, model: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"} | how.headers)
