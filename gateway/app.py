@@ -31,6 +31,7 @@ from gateway.relay import Dispatcher
 from gateway.request_log import RequestLog
 from gateway.routes.catalog import Catalog, Engines, Security
 from gateway.routes.comfyui import PREFIX, ComfyUi
+from gateway.routes.forms import Forms
 from gateway.routes.health import Health, HealthReady
 from gateway.routes.index import Index
 from gateway.routes.inference import Inference
@@ -45,7 +46,7 @@ from gateway.routes.usage import Usage
 from gateway.routes.workflows import Workflows
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
-from gateway.table import COUNT_TOKENS, INFERENCE_PATHS, MESSAGES, RESPONSES, WORKFLOWS
+from gateway.table import COUNT_TOKENS, FORM_PATHS, INFERENCE_PATHS, MESSAGES, RESPONSES, WORKFLOWS
 from gateway.usage.account import Accountant
 from gateway.usage.meter import Meter
 from gateway.usage.reporter import UsageReporter
@@ -92,6 +93,8 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
         app.add_route(resource.path, resource)
     for path in (MESSAGES, COUNT_TOKENS):
         app.add_route(path, Messages(path, guard, choice, dispatcher, waker))
+    for path in FORM_PATHS:
+        app.add_route(path, Forms(path, guard, choice, dispatcher, waker))
     app.add_route(RESPONSES, Responses(RESPONSES, guard, choice, dispatcher, waker))
     _add_job_routes(app, guard, JobStore(layout.gateway_state / "jobs"), state, log)
     app.add_route(f"{PREFIX}/{{rest:path}}", ComfyUi(WORKFLOWS, guard, choice, dispatcher, waker))

@@ -18,6 +18,7 @@ from core.http.heads import downstream_fields, is_event_stream
 from core.http.plan import Attempt, RelayOutcome
 from core.http.pool import Target
 from core.http.verdict import Ended, Verdict, classify_status
+from gateway.errors import ApiError
 from gateway.relay import InferencePlan, explain_failure
 from gateway.translate.failures import BadAnswer, EngineError
 
@@ -130,14 +131,15 @@ class EditedAnswer:
         target = self._plan.next_target(None)
         while target is not None:
             route = self._plan.current
-            path, body = self._edit.request(route)
-            lines = self._plan.request_lines
-            answer = exchange(target, method=b"POST", path=path, headers=headers, body=body, added=lines)
+            answer = self._ask(target, route, headers)
             try:
                 await answer.__aenter__()
             except ExchangeError as error:
                 target = self._plan.next_target(self._over(target, error.ended))
                 continue
+            except ApiError:  # the rest of the request was refused while the engine had begun to hear it
+                self._finish(target, Ended.CLOSED_EARLY)
+                raise
             except BaseException:
                 self._finish(target, Ended.CLIENT_GONE)
                 raise
@@ -149,6 +151,11 @@ class EditedAnswer:
         outcome = self._outcome(self._attempts[-1].ended if self._attempts else Ended.NO_TARGET)
         self._plan.ended(outcome)
         raise explain_failure(outcome, self._plan.record.model)
+
+    def _ask(self, target: Target, route: RouteTarget, headers: Headers) -> exchange:
+        path, body = self._edit.request(route)
+        lines = self._plan.request_lines
+        return exchange(target, method=b"POST", path=path, headers=headers, body=body, added=lines)
 
     def _judge(self, target: Target, status: int) -> tuple[Target | None, bool]:
         """The next target, and whether this one's answer is the client's."""

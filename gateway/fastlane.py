@@ -14,6 +14,7 @@ from core.http.tls import TlsFiles
 from gateway.relay import InferencePlan, explain_failure
 from gateway.routes.inference import FAILURE, Inference, RelayFailure, find_client
 from gateway.state import RouteState
+from gateway.table import FORM_PATHS
 
 FalconApp = App[Request, Response]
 
@@ -25,6 +26,9 @@ class FastLane:
         self.app = app
         self._state = state
         self._resources = {resource.raw_path: resource for resource in resources}
+
+    streamed_paths = frozenset(path.encode("ascii") for path in FORM_PATHS)
+    """Forms on these are read while they arrive (`core.http.direct.StreamedApp`)."""
 
     def plan_directly(self, stream: ClientStream) -> InferencePlan | None:
         """Asked by our own server (`core.http.direct`) before there is a task or a scope."""

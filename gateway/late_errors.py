@@ -13,7 +13,7 @@ from gateway.table import COUNT_TOKENS, MESSAGES, RESPONSES
 from gateway.translate.messages_errors import read_message, translate_refusal
 from gateway.translate.sse import write_event
 
-_WHOLE_ONLY = frozenset({"/v1/embeddings", COUNT_TOKENS})
+_WHOLE_ONLY = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize", COUNT_TOKENS})
 """Paths that are never answered by events, whatever a request says of `stream`."""
 
 

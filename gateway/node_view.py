@@ -10,7 +10,7 @@ import msgspec
 
 from core.api import NodeState, RouteModel, RuntimeStatus
 from core.firewall import FirewallState
-from gateway.table import INFERENCE_PATHS, TRANSLATED, Lookup, offers
+from gateway.table import FORM_PATHS, INFERENCE_PATHS, TRANSLATED, Lookup, offers
 from gateway.telemetry import describe_telemetry
 
 Json = dict[str, object]
@@ -38,7 +38,11 @@ def list_model(model: RouteModel, created_s: int) -> Json:
 
 def offered_paths(model: RouteModel) -> list[str]:
     """The paths on which the model can be asked for, by one of its targets at least."""
-    return [path for path in (*INFERENCE_PATHS, *TRANSLATED) if any(offers(target, path) for target in model.targets)]
+    return [
+        path
+        for path in (*INFERENCE_PATHS, *FORM_PATHS, *TRANSLATED)
+        if any(offers(target, path) for target in model.targets)
+    ]
 
 
 def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json:

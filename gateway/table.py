@@ -17,7 +17,13 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 WORKFLOWS = "/v1/workflows"
-INFERENCE_PATHS = (CHAT, COMPLETIONS, EMBEDDINGS, WORKFLOWS)
+INFERENCE_PATHS = (
+    CHAT, COMPLETIONS, EMBEDDINGS, "/v1/rerank", "/v1/score", "/v1/audio/speech", "/v1/images/generations",
+    "/tokenize", "/detokenize", WORKFLOWS,
+)  # fmt: skip
+"""JSON in, and relayed to engines that speak them."""
+FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations")
+"""Forms with files in, and relayed likewise."""
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
@@ -93,7 +99,7 @@ def build_lookup(table: RouteTable, before: Lookup | None = None) -> Lookup:
 def _ready_by_path(model: RouteModel) -> dict[str, tuple[RouteTarget, ...]]:
     return {
         path: tuple(target for target in model.targets if target.ready and offers(target, path))
-        for path in (*INFERENCE_PATHS, *TRANSLATED)
+        for path in (*INFERENCE_PATHS, *FORM_PATHS, *TRANSLATED)
     }
 
 

@@ -14,6 +14,14 @@ from core.http.stream import ClientStream
 
 
 @runtime_checkable
+class StreamedApp(Protocol):
+    """An application that reads some bodies while they arrive."""
+
+    streamed_paths: frozenset[bytes]
+    """Where forms (`multipart/form-data`) are posted to; their requests carry `ClientStream.incoming`."""
+
+
+@runtime_checkable
 class DirectApp(Protocol):
     """See the module."""
 

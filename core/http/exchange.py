@@ -11,12 +11,13 @@ Leaving the block before the end, cancelled or not, closes the upstream at once.
 import asyncio
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from core.errors import DependencyError
 from core.http.asgi import Headers
 from core.http.framing import ResponseFraming
 from core.http.heads import request_head, upstream_lines
+from core.http.patience import LAST_CHUNK, frame
 from core.http.pool import Target
 from core.http.repeat import RememberedResponse
 from core.http.upstream import UpstreamConnection
@@ -33,21 +34,54 @@ class ExchangeError(DependencyError):
         self.ended = ended
 
 
-class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
-    """See the module. Raises: ExchangeError, on entering and while reading."""
+class Rest(Protocol):
+    """A request's body that is still arriving (`core.http.incoming.Incoming`)."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a request
-        self, target: Target, *, method: bytes, path: bytes, headers: Headers, body: bytes, added: bytes = b""
+    length: int | None
+    """What is left of it, in bytes; None: not known."""
+
+    async def read(self) -> bytes:
+        """The next part; empty at the end."""
+
+
+class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
+    """See the module. Raises: ExchangeError, on entering and while reading; what reading `rest` raises, too.
+
+    `added` are ready header lines, each ended by CR LF. `rest` follows `body` while it arrives: then nothing is ever asked twice, and a connection of its own is used.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a request is made of
+        self,
+        target: Target,
+        *,
+        method: bytes,
+        path: bytes,
+        headers: Headers,
+        body: bytes,
+        added: bytes = b"",
+        rest: Rest | None = None,
     ) -> None:
-        """`added` are ready header lines, each ended by CR LF."""
         self.status = 0
         self.headers: Headers = []
         self.decodes = True
         self._target = target
         self._head_only = method == b"HEAD"
+        length = len(body) if rest is None or rest.length is None else len(body) + rest.length
         lines = upstream_lines(headers) + added
-        self._head = request_head(method, path, lines, fixed=target.fixed, length=len(body))
-        self._body = body
+        if rest is not None and rest.length is None:
+            self._head = b"%b %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n" % (
+                method,
+                path,
+                target.fixed,
+                lines,
+            )
+            self._body = frame(body, chunked=bool(body))
+        else:
+            self._head = request_head(method, path, lines, fixed=target.fixed, length=length)
+            self._body = body
+        self._rest = rest
+        self._sending: asyncio.Task[None] | None = None
+        self._broken: Exception | None = None
         self._connection: UpstreamConnection | None = None
         self._changed = asyncio.Event()
         self._queue: deque[bytes] = deque()
@@ -58,7 +92,7 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
 
     async def __aenter__(self) -> Self:
         try:
-            connection = self._target.take_idle()
+            connection = self._target.take_idle() if self._rest is None else None
             if connection is not None and await self._try(connection):
                 return self
             if not await self._try(await self._connect()):
@@ -135,6 +169,9 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
         """False: the connection was stale, and nothing was lost."""
         self._connection = connection
         connection.begin(self, self._head, self._body, head_only=self._head_only)
+        if self._rest is not None:
+            connection.is_sending = True
+            self._sending = asyncio.get_running_loop().create_task(self._send(connection, self._rest))
         while not self.status and self._failure is None:
             self._changed.clear()
             await self._changed.wait()
@@ -157,10 +194,26 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
             raise ExchangeError(self._target, Ended.CONNECT_FAILED, why)
         return connection
 
+    async def _send(self, connection: UpstreamConnection, rest: "Rest") -> None:
+        is_chunked = rest.length is None
+        try:
+            while part := await rest.read():
+                if not await connection.send(frame(part, chunked=is_chunked)):
+                    return
+            if not is_chunked or await connection.send(LAST_CHUNK):
+                connection.is_sending = False
+        except Exception as error:  # noqa: BLE001 - told to whoever waits for the answer
+            self._broken = error
+            connection.abort(Ended.CLIENT_GONE)
+
     def _let_go(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
         if self._connection is not None:
             self._connection.abort(Ended.CLIENT_GONE)
 
-    def _error(self) -> ExchangeError:
+    def _error(self) -> Exception:
+        if self._broken is not None:
+            return self._broken
         ended, detail, _ = self._failure or (Ended.CLOSED_EARLY, "closed", False)
         return ExchangeError(self._target, ended, detail)

@@ -14,6 +14,8 @@ class HttpLimits:
     head_bytes: int = 64 << 10
     head_fields: int = 128
     body_bytes: int = 64 << 20
+    form_bytes: int = 512 << 20
+    """Of a body that the application reads while it arrives (`core.http.incoming`)."""
     head_timeout_s: float = 30.0
     """From a request's first byte to the end of its head."""
     body_timeout_s: float = 60.0

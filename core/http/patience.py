@@ -20,6 +20,7 @@ from core.http.status import STATUS_LINES
 COMMENT = b": keep-alive\n\n"
 """With the blank line that ends an event, for readers that split a stream at blank lines before they look at it."""
 
+LAST_CHUNK = b"0\r\n\r\n"
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 _CHUNK_ENDS = (b"\n\n\r\n", b"\r\n\r\n\r\n")
 

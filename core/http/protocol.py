@@ -16,10 +16,11 @@ from typing import NoReturn, Protocol, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from core.http.asgi import Headers, Peer
+from core.http.incoming import Incoming
 from core.http.limits import HttpLimits
 from core.http.refusal import BODY_TOO_LARGE, HEAD_TIMED_OUT, HEAD_TOO_LARGE, MALFORMED, PIPELINE_TOO_LONG, Refusal
 from core.http.repeat import RememberedRequest, remember_request
-from core.http.request import read_head, split_target, without_upgrade
+from core.http.request import is_form, read_head, split_target, without_upgrade
 from core.http.stream import ClientStream
 from core.http.tcp import has_left
 
@@ -35,6 +36,8 @@ class Service(Protocol):
     """What a connection needs of its service (`core.http.server.HttpService`)."""
 
     limits: HttpLimits
+    form_limits: HttpLimits
+    streamed_paths: frozenset[bytes]
     is_draining: bool
 
     def opened(self, connection: "ServerConnection") -> None: ...
@@ -57,9 +60,9 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
-        "_is_deaf", "_is_fresh", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued", "_refusal",
-        "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused", "peer",
-        "server", "transport",
+        "_incoming", "_is_deaf", "_is_fresh", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued",
+        "_refusal", "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused",
+        "peer", "server", "transport",
     )  # fmt: skip
 
     def __init__(self, service: Service) -> None:
@@ -78,6 +81,8 @@ class ServerConnection(asyncio.Protocol):
         self._split: tuple[bytes, bytes] = (b"", b"")
         self._version = "1.1"
         self._parts: list[bytes] = []
+        self._incoming: Incoming | None = None
+        """Of the present request, where it is read while it arrives."""
         self._head_size = 0
         self._body_size = 0
         self._in_body = False
@@ -123,7 +128,7 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        if self._active is not None:
+        if self._active is not None and not (self._in_body and self._incoming is not None):
             self._hold(data)
         else:
             self._feed(data)
@@ -159,8 +164,10 @@ class ServerConnection(asyncio.Protocol):
             return
         except HttpParserError:
             self._refusal = self._refusal or MALFORMED
+            if self._incoming is not None and not self._incoming.is_complete:
+                self._incoming.refuse(self._refusal)
         if self._active is not None:  # the usual request: it came in one read
-            if begins and self._misses < _MAX_MISSES:
+            if begins and self._misses < _MAX_MISSES and self._incoming is None:
                 self._remember(self._active, data)
             return
         if self._refusal is None and not self._in_body and self._head_size > self._limits.head_bytes:
@@ -188,7 +195,9 @@ class ServerConnection(asyncio.Protocol):
         method = parser.get_method()
         if self._head_size > self._limits.head_bytes and self._exact_head_size() > self._limits.head_bytes:
             self._stop(HEAD_TOO_LARGE)
-        facts = read_head(method, self._version, self._headers, self._limits)
+        is_form = self._is_form(method)
+        limits = self._service.form_limits if is_form else self._limits
+        facts = read_head(method, self._version, self._headers, limits)
         if isinstance(facts, Refusal):
             self._stop(facts)
         split = split_target(self._target)
@@ -203,32 +212,40 @@ class ServerConnection(asyncio.Protocol):
                 self.transport.write(_CONTINUE)
             else:
                 self._owes_continue = True
+        if is_form and not parser.should_upgrade():
+            self._incoming = Incoming(facts.length, self._hold_back)
+            self._start(self._make_stream(parser, b"", self._incoming))
         if facts.length != 0:
             self._deadline = monotonic() + self._limits.body_timeout_s
 
     def on_body(self, part: bytes) -> None:
         self._body_size += len(part)
-        if self._body_size > self._limits.body_bytes:
+        if self._incoming is not None:
+            if self._body_size > self._limits.form_bytes:
+                self._stop(BODY_TOO_LARGE)
+            self._incoming.feed(part)
+        elif self._body_size > self._limits.body_bytes:
             self._stop(BODY_TOO_LARGE)
-        self._parts.append(part)
+        else:
+            self._parts.append(part)
         self._deadline += len(part) / self._limits.body_rate_bytes
 
     def on_message_complete(self) -> None:
         parser = self._parser
         if parser is None or parser.should_upgrade():
             return
-        parts = self._parts
-        body = b"" if not parts else parts[0] if len(parts) == 1 else b"".join(parts)
-        path, query = self._split
-        stream = ClientStream(
-            self, method=parser.get_method(), path=path, query=query, version=self._version,
-            headers=self._headers, body=body, keep_alive=parser.should_keep_alive(),
-        )  # fmt: skip
-        if parts:
-            self._parts = []
         self._in_body = False
         self._owes_continue = False
         self._head_size = 0
+        if self._incoming is not None and not self._incoming.is_complete:
+            self._incoming.finish()
+            self._deadline = _NEVER
+            return
+        parts = self._parts
+        body = b"" if not parts else parts[0] if len(parts) == 1 else b"".join(parts)
+        stream = self._make_stream(parser, body)
+        if parts:
+            self._parts = []
         if self._active is None:
             self._start(stream)
             return
@@ -237,6 +254,33 @@ class ServerConnection(asyncio.Protocol):
         if len(self._queued) >= self._limits.pipeline_requests:
             self._stop(PIPELINE_TOO_LONG)
         self._queued.append(stream)
+
+    def _make_stream(self, parser: HttpRequestParser, body: bytes, incoming: Incoming | None = None) -> ClientStream:
+        path, query = self._split
+        stream = ClientStream(
+            self, method=parser.get_method(), path=path, query=query, version=self._version,
+            headers=self._headers, body=body, keep_alive=parser.should_keep_alive(),
+        )  # fmt: skip
+        stream.incoming = incoming
+        return stream
+
+    def _is_form(self, method: bytes) -> bool:
+        """Whether the body is read by the application while it arrives. Behind other requests it is not."""
+        paths = self._service.streamed_paths
+        if not paths or method != b"POST" or self._active is not None or self._incoming is not None:
+            return False
+        return self._target.partition(b"?")[0] in paths and is_form(self._headers)
+
+    def _hold_back(self, holds: bool) -> None:
+        """Read nothing from the client for now; nobody tells us meanwhile when it leaves: the sweep asks."""
+        if self.transport is None or self._is_deaf == holds:
+            return
+        self._is_deaf = holds
+        if holds:
+            self.transport.pause_reading()
+        else:
+            self._deadline = monotonic() + self._limits.body_timeout_s if self._in_body else _NEVER
+            self.transport.resume_reading()
 
     def _exact_head_size(self) -> int:
         # `_head_size` counts whole reads, so that the usual request costs no addition per field.
@@ -304,10 +348,14 @@ class ServerConnection(asyncio.Protocol):
         if stream is not self._active:
             return
         self._active = None
+        incoming, self._incoming = self._incoming, None
         transport = self.transport
         if transport is None:
             return
-        if not clean:
+        if clean and incoming is not None and not incoming.is_complete:
+            self._hold_back(False)
+            self._close(linger=True)  # it answered without having read all: what still comes is thrown away
+        elif not clean:
             self._close_unclean(transport, reset)
         elif not stream.keep_alive:
             self._close()
@@ -390,6 +438,9 @@ class ServerConnection(asyncio.Protocol):
             self.transport.abort()
             return
         if now < self._deadline:
+            return
+        if self._is_deaf and self._incoming is not None:
+            self._deadline = now + self._limits.body_timeout_s  # it is we who do not read
             return
         if self.is_paused and self._takes_bytes(self.transport):
             self._deadline = now + self._limits.stall_timeout_s

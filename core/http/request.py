@@ -86,6 +86,13 @@ def _read_framing(
     return HeadFacts(size, size != 0)
 
 
+def is_form(headers: Headers) -> bool:
+    """Whether the body is a form with parts, such as files come in."""
+    return any(
+        name == b"content-type" and value[:20].lower() == b"multipart/form-data;"[:20] for name, value in headers
+    )
+
+
 def split_target(target: bytes) -> tuple[bytes, bytes] | Refusal:
     """Path and query of a request target in origin, absolute or asterisk form."""
     if not target.startswith(b"/"):

@@ -17,10 +17,11 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from core.http.asgi import AsgiApp, ClientDisconnectedError
-from core.http.direct import DirectApp
+from core.http.direct import DirectApp, StreamedApp
 from core.http.lifespan import Lifespan
 from core.http.limits import DEFAULT_LIMITS, HttpLimits
 from core.http.protocol import ServerConnection
@@ -48,6 +49,8 @@ class HttpService:
         """`cancel_on_disconnect`: a request whose client left is cancelled (relayed ones see to it themselves)."""
         self.limits = limits
         self.is_draining = False
+        self.streamed_paths: frozenset[bytes] = app.streamed_paths if isinstance(app, StreamedApp) else frozenset()
+        self.form_limits = replace(limits, body_bytes=limits.form_bytes)
         self._app = app
         self._direct = app.plan_directly if isinstance(app, DirectApp) else None
         self._on_error = on_error

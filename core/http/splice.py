@@ -14,7 +14,7 @@ from typing import Protocol
 from core.http.date import date_line
 from core.http.framing import ResponseFraming, strip_framing
 from core.http.heads import Delimiter, is_event_stream, request_head, response_head
-from core.http.patience import ends_between_events, frame
+from core.http.patience import LAST_CHUNK, ends_between_events, frame
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.repeat import RememberedResponse
@@ -26,7 +26,6 @@ _BEGIN_BYTES = 1024
 _TAIL_BYTES = 1024
 _LONG_READ_BYTES = 8192
 _REFUSAL_BYTES = 64 << 10
-_LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Client(Protocol):
@@ -410,7 +409,7 @@ class Relay:
             if rest or self._frames:
                 self._transport.write(frame(rest, chunked=self._frames and bool(rest)))
             if self._frames:
-                self._transport.write(_LAST_CHUNK)
+                self._transport.write(LAST_CHUNK)
         outcome = self._outcome(ended)
         self._write = _nowhere
         self._transport = None

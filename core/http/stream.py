@@ -10,6 +10,7 @@ from typing import Protocol
 from core.http.asgi import PEER_EXTENSION, SPLICE_EXTENSION, ClientDisconnectedError, Headers, Message, Peer, Scope
 from core.http.date import date_line
 from core.http.heads import is_event_stream, upstream_lines
+from core.http.incoming import Incoming
 from core.http.patience import COMMENT, EVENT_ENDS, EventDialect, Patience, frame
 from core.http.plan import RelayOutcome, RelayPlan
 from core.http.refusal import APPLICATION_FAILED
@@ -42,8 +43,8 @@ class ClientStream:
     __slots__ = (
         "_body_sent", "_chunked", "_connection", "_dialect", "_direct_plan", "_drained", "_gone", "_head",
         "_is_between_events", "_is_events", "_is_gone", "_is_over", "_is_relayed", "_patience", "_relay", "_sent_bytes",
-        "_settled", "_silent", "_started", "added", "body", "failure", "headers", "keep_alive", "method", "path",
-        "query", "remembered", "task", "version",
+        "_settled", "_silent", "_started", "_was_asked", "added", "body", "failure",
+        "headers", "incoming", "keep_alive", "method", "path", "query", "remembered", "task", "version",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
@@ -76,6 +77,7 @@ class ClientStream:
         self._is_events = False
         self._is_between_events = False
         self._sent_bytes = 0
+        self._was_asked = False
         self._dialect: EventDialect | None = None
         self._patience: Patience | None = None
         self._settled: asyncio.Future[RelayOutcome | None] | None = None
@@ -83,6 +85,8 @@ class ClientStream:
         self.failure: tuple[RelayPlan, RelayOutcome] | None = None
         """Of a direct relay (`core.http.direct`), when the application is asked after it."""
         self.remembered: RememberedRequest | None = None
+        self.incoming: Incoming | None = None
+        """The body, where it is read while it arrives; `body` is empty then."""
 
     async def relay(self, plan: RelayPlan, *, path: bytes = b"", body: bytes | None = None) -> RelayOutcome | None:
         """Let an upstream answer this request.
@@ -134,12 +138,23 @@ class ClientStream:
 
     async def receive(self) -> Message:
         if not self._body_sent:
+            if self.incoming is not None:
+                return await self._receive_part(self.incoming)
             self._body_sent = True
             return {"type": "http.request", "body": self.body, "more_body": False}
         if not self._is_gone and not self._is_over:
             self._gone = self._gone or asyncio.get_running_loop().create_future()
             await self._gone
         return {"type": "http.disconnect"}
+
+    async def _receive_part(self, incoming: Incoming) -> Message:
+        if not self._was_asked:
+            # Falcon takes the first event before any resource runs, and a resource may read `incoming` itself.
+            self._was_asked = True
+            return {"type": "http.request", "body": b"", "more_body": True}
+        part = await incoming.read()
+        self._body_sent = not part
+        return {"type": "http.request", "body": part, "more_body": bool(part)}
 
     async def send(self, message: Message) -> None:
         if self._is_relayed:
@@ -195,6 +210,8 @@ class ClientStream:
             else:
                 self.keep_alive = False
         self.keep_alive = self.keep_alive and not self._connection.is_draining
+        if self.incoming is not None and not self.incoming.is_complete:
+            self.keep_alive = False
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
@@ -261,6 +278,8 @@ class ClientStream:
         if self._is_gone or self._is_over:
             return
         self._is_gone = True
+        if self.incoming is not None:
+            self.incoming.abandon()
         _set(self._gone)
         _set(self._drained)
         if self._relay is not None:

@@ -61,8 +61,8 @@ class UpstreamConnection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
-        "_framing", "_head_bytes", "_head_only", "_held", "_home", "_kind", "_paused", "_served", "_sink",
-        "_started", "idle_since", "transport",
+        "_drained", "_framing", "_head_bytes", "_head_only", "_held", "_home", "_is_full", "_kind", "_paused",
+        "_served", "_sink", "_started", "idle_since", "is_sending", "transport",
     )  # fmt: skip
 
     def __init__(self, home: Home, head_bytes: int) -> None:
@@ -76,6 +76,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._served = False
         self._started = False
         self._kind: tuple[Ended, str] | None = None
+        self._is_full = False
+        self._drained: asyncio.Future[None] | None = None
+        self.is_sending = False
+        """Whether the request's body is not through yet: then it cannot be anybody else's connection either."""
         self.idle_since = 0.0
         self.transport: asyncio.Transport | None = None
 
@@ -93,6 +97,16 @@ class UpstreamConnection(asyncio.Protocol):
             # The event loop sends both in one writev; joining would copy the body once more.
             transport.write(head)
             transport.write(body)
+
+    async def send(self, data: bytes) -> bool:
+        """More of the request's body; returns when there is room for the next. False: nobody takes it any more."""
+        if self.transport is None or self._sink is None:
+            return False
+        self.transport.write(data)
+        if self._is_full:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+        return self.transport is not None and self._sink is not None
 
     def abort(self, ended: Ended, detail: str = "") -> None:
         """Close at once. The sink hears `failed(ended)` when the connection is really closed."""
@@ -116,6 +130,15 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(0)
 
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
     def data_received(self, data: bytes) -> None:
         sink, framing = self._sink, self._framing
         if sink is None:
@@ -135,6 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
+        self.resume_writing()
         self._home.forget(self)
         sink, framing = self._sink, self._framing
         if sink is None:
@@ -225,7 +249,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._served = True
         # A paused connection must never be pooled: the next request on it would wait for ever.
         self.resume()
-        if keep:
+        self.resume_writing()
+        if keep and not self.is_sending:
             self._home.give_back(self)
         elif self.transport is not None:
             self.transport.close()

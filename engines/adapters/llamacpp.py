@@ -64,6 +64,7 @@ class LlamaCppAdapter:
     routes = frozenset(
         {
             "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize",
+            "/v1/audio/transcriptions",
             "/v1/messages", "/v1/messages/count_tokens",
         }
     )  # fmt: skip

@@ -76,6 +76,7 @@ class SglangAdapter:
         {
             *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/responses"),
             *("/v1/messages", "/v1/messages/count_tokens", "/v1/tokenize", "/v1/detokenize"),
+            *("/v1/score", "/tokenize", "/detokenize"),
         }
     )
     overhead_mib: int | None = 4096  # three interpreters with torch

@@ -75,6 +75,7 @@ class VllmAdapter:
         {
             *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/responses"),
             *("/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"),
+            *("/v1/score", "/v1/audio/transcriptions", "/v1/audio/translations"),
         }
     )
     overhead_mib: int | None = 4096  # two interpreters with torch, and pinned buffers

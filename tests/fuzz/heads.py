@@ -72,6 +72,8 @@ class _Service:
     asked: Told = field(default_factory=list)
     waiting: list[ClientStream] = field(default_factory=list)
     limits = LIMITS
+    form_limits = LIMITS
+    streamed_paths: frozenset[bytes] = frozenset()
     is_draining = False
 
     def opened(self, connection: ServerConnection) -> None: ...
