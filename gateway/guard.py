@@ -72,7 +72,8 @@ class Guard:
 
     def admit_reader(self, req: Request) -> tuple[Routes, Grant]:
         """`admit` for who asks what there is to use. Raises: ApiError."""
-        return self.admit(Access.INFERENCE, read_headers(req.scope["headers"]), peer_of(req.scope.get("client")))
+        headers = req.scope["headers"]
+        return self.admit(Access.INFERENCE, read_headers(headers), self.address_of(req.scope.get("client"), headers))
 
 
 def peer_of(client: object) -> str:
