@@ -59,6 +59,15 @@ class Workers:
         text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return {int(pid) for pid in text.split()}
 
+    async def wait_new(self, old: set[int]) -> set[int]:
+        """The workers that came after these, once they are as many and one of them answers."""
+        async with asyncio.timeout(READY_S):
+            while True:
+                new = self.children() - old
+                if len(new) >= len(old) and await self.pid() in new:
+                    return new
+                await asyncio.sleep(0.02)
+
     async def wait_gone(self, old: set[int]) -> None:
         """Return once none of these workers lives any more, and others do."""
         async with asyncio.timeout(READY_S):
@@ -89,11 +98,18 @@ class Workers:
 
 @asynccontextmanager
 async def workers(
-    state: Path, count: int, *, tls: ssl.SSLContext | None = None, ready: bool = True, **environment: str
+    state: Path,
+    count: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    ready: bool = True,
+    activated: bool = True,
+    **environment: str,
 ) -> AsyncIterator[Workers]:
     """gunicorn with so many workers; ended, and killed if need be, with the block.
 
-    `tls`: whom to trust, where it speaks TLS. `ready`: whether it is waited for.
+    `tls`: whom to trust, where it speaks TLS. `ready`: whether it is waited for. `activated`: whether the socket is
+    handed to it; else each worker has one of its own on the port (`reuse_port`).
     """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -101,12 +117,18 @@ async def workers(
         address = listener.getsockname()
         log = state / "gateway.log"
         variables = {"LLMGW_STATE": str(state), "LLMGW_WORKERS": str(count), "PYTHONPATH": str(REPOSITORY)}
+        before = [sys.executable, "-c", _AS_ACTIVATED, str(listener.fileno())]
+        if not activated:
+            variables["LLMGW_BIND"] = f"{address[0]}:{address[1]}"
+            before = []
         with log.open("wb") as output:
+            if not activated:
+                listener.close()
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _AS_ACTIVATED, str(listener.fileno()),
+                *before,
                 sys.executable, "-m", "gunicorn", "-c", "packaging/gunicorn.conf.py", "gateway.app:create_app()",
-                env={"PATH": os.environ["PATH"]} | variables | environment,
-                cwd=REPOSITORY, pass_fds=(listener.fileno(),), stdout=output, stderr=output, start_new_session=True,
+                env={"PATH": os.environ["PATH"]} | variables | environment, cwd=REPOSITORY, start_new_session=True,
+                pass_fds=(listener.fileno(),) if activated else (), stdout=output, stderr=output,
             )  # fmt: skip
     running = Workers(address, process, log, tls)
     try:
