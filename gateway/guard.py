@@ -42,7 +42,7 @@ class Guard:
 
     def address_of(self, client: object, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Whose request it is, by a trusted proxy's word where one is in between (`gateway.client_address`)."""
-        peer = peer_of(client)
+        peer = _peer_of(client)
         routes = self._state.routes
         if routes is None or not routes.lookup.proxies:
             return peer
@@ -76,6 +76,6 @@ class Guard:
         return self.admit(Access.INFERENCE, read_headers(headers), self.address_of(req.scope.get("client"), headers))
 
 
-def peer_of(client: object) -> str:
+def _peer_of(client: object) -> str:
     """The other end's address, from an ASGI scope's `client`; empty on a unix socket."""
     return str(client[0]) if isinstance(client, (tuple, list)) and client else ""

@@ -47,7 +47,8 @@ class Rest(Protocol):
 class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
     """See the module. Raises: ExchangeError, on entering and while reading; what reading `rest` raises, too.
 
-    `added` are ready header lines, each ended by CR LF. `rest` follows `body` while it arrives: then nothing is ever asked twice, and a connection of its own is used.
+    `added` are ready header lines, each ended by CR LF. `rest` follows `body` while it arrives: then nothing is ever
+    asked twice, and a connection of its own is used.
     """
 
     def __init__(  # noqa: PLR0913 - what a request is made of

@@ -18,7 +18,6 @@ from core.http.pool import Target
 from core.http.verdict import Ended
 from gateway.ending import RequestRecord
 from gateway.errors import ApiError, cut
-from gateway.guard import peer_of
 from gateway.incoming import read_headers
 from gateway.relay import Dispatcher, explain_failure
 from gateway.routes.inference import Inference, find_client
@@ -92,7 +91,7 @@ class ComfyUi(Inference):
 
     async def _ask_gate(self, req: Request, fields: dict[bytes, bytes], record: RequestRecord) -> None:
         """Raises: ApiError."""
-        peer = peer_of(req.scope.get("client"))
+        peer = record.client = self._guard.address_of(req.scope.get("client"), req.scope["headers"])
         routes, grant = self._guard.admit_work(fields, peer)
         record.key = grant.name
         client = find_client(req.scope)

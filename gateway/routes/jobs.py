@@ -14,7 +14,7 @@ from gateway.auth import Access, digest_of, find_credential
 from gateway.decode import check_content
 from gateway.errors import ApiError, cut
 from gateway.grant import OPEN, Grant
-from gateway.guard import Guard, peer_of
+from gateway.guard import Guard
 from gateway.incoming import read_browser_facts, read_headers
 from gateway.jobs.asked import read_job_request
 from gateway.jobs.errors import jobs_disabled, unknown_job
@@ -43,7 +43,9 @@ class _Resource:
         """The routes, what the key grants, and whose jobs these are: its digest, or nothing. Raises: ApiError."""
         headers = req.scope["headers"]
         fields = read_headers(headers)
-        routes, grant = self._guard.admit(Access.INFERENCE, fields, peer_of(req.scope.get("client")))
+        routes, grant = self._guard.admit(
+            Access.INFERENCE, fields, self._guard.address_of(req.scope.get("client"), headers)
+        )
         # Results are kept, so a page of another site must not be able to fetch them where no key is asked for.
         check_origin(read_browser_facts(headers), loopback=routes.lookup.access.loopback)
         credential = find_credential(fields.get(b"authorization", b""), fields.get(b"x-api-key", b""))
