@@ -34,8 +34,12 @@ class _Rate(msgspec.Struct):
         self.tokens += tokens
         self.amount += amount
         if self.tokens > _ENOUGH:
-            self.tokens /= 2
-            self.amount /= 2
+            self.halve()
+
+    def halve(self) -> None:
+        """Let the past count half."""
+        self.tokens /= 2
+        self.amount /= 2
 
     def apply(self, amount: float, usual: float) -> int:
         """`usual` tokens for each, where nothing was learnt."""
@@ -63,8 +67,15 @@ class Estimator:
         self._models: dict[str, _Rates] = {}
 
     def learn_prompt(self, model: str, request_bytes: int, tokens: int) -> None:
-        """A request of this size was so many tokens."""
-        self._of(model).of_request(request_bytes).learn(tokens, request_bytes)
+        """A request of this size was so many tokens. Called for every request, so it is written out."""
+        rates = self._models.get(model)
+        if rates is None:
+            rates = self._of(model)
+        rate = rates.small if request_bytes < _LARGE_BYTES else rates.large
+        rate.tokens += tokens
+        rate.amount += request_bytes
+        if rate.tokens > _ENOUGH:
+            rate.halve()
 
     def learn_stream(self, model: str, events: float, tokens: int) -> None:
         """A whole stream of so many events was so many tokens."""
