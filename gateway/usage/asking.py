@@ -38,7 +38,8 @@ def ask_for_usage(body: bytes, *, has_options: bool) -> bytes:
     them; only such a body loses the blanks between its members.
     """
     if not has_options:
-        return body[: body.rindex(b"}")] + _ASK
+        # One copy, of what may be megabytes.
+        return b"".join((memoryview(body)[: body.rindex(b"}")], _ASK))
     fields = _fields.decode(body)
     try:
         options = _fields.decode(fields["stream_options"])

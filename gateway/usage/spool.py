@@ -25,7 +25,7 @@ class Spool:
 
     def write(self, source: str, reports: list[UsageReport]) -> None:
         """Raises: StorageError."""
-        ensure_directory(self._directory)
+        ensure_directory(self._directory, mode=0o700)
         write_atomic(self._directory / f"{_PREFIX}{source}.json", msgspec.json.encode(reports), mode=0o600)
 
     def read(self) -> dict[Path, list[UsageReport]]:

@@ -71,6 +71,7 @@ async def test_what_a_worker_could_not_hand_over_the_next_one_does(tmp_path: Pat
             await daemon.stop()
         left = list(layout.gateway_state.glob("usage-*.json"))
         assert len(left) == 1 and left[0].stat().st_mode & 0o777 == 0o600
+        assert layout.gateway_state.stat().st_mode & 0o777 == 0o700
         (layout.gateway_state / "usage-broken.json").write_bytes(b"{")
         await daemon.start()
         async with serve_app(tmp_path):
