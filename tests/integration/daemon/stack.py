@@ -65,7 +65,7 @@ class Stack:
             if process is not None:
                 process.kill()
                 process.wait()
-        for pid in self.engine_pids():
+        for pid in [*self.engine_pids(), *self._pids_with(self.layout.gates)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -94,7 +94,10 @@ class Stack:
 
     def engine_pids(self) -> list[int]:
         """Every living process whose home is one of ours."""
-        homes = os.fsencode(self.layout.homes)
+        return self._pids_with(self.layout.homes)
+
+    def _pids_with(self, folder: Path) -> list[int]:
+        homes = os.fsencode(folder)
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
