@@ -33,6 +33,8 @@ def resolve(wish: Wish) -> Request:
     """Raises: UsageError, UnknownEngine, SourceInvalid."""
     preset = load_presets().get(wish.source)
     engine = _engine(wish, preset)
+    if engine == "container":
+        raise UsageError("a container's image is set in the config", hint="runtimes.ID.engine and .options.image")
     if wish.command is not None and engine != "command":
         raise UsageError(f"--command is for --engine command, not for {engine}")
     source = _source(wish, preset, engine)

@@ -45,7 +45,7 @@ from daemon.runtimes.residency import Stay, idle_runtimes
 from daemon.runtimes.spec import served_models
 from daemon.runtimes.surround import Surround
 from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
-from engines.adapter import is_keyed
+from engines.keys import is_given_key
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend, UnitStatus
 from units.names import engine_unit_name
@@ -411,7 +411,8 @@ class Node:
             if runtime_id not in runtimes:
                 continue
             adapter = get_adapter(runtimes[runtime_id].engine)
-            key_file = str(self.preparer.key_path(runtime_id)) if is_keyed(adapter) else ""
+            is_given = is_given_key(adapter, runtimes[runtime_id])
+            key_file = str(self.preparer.key_path(runtime_id)) if is_given else ""
             views[runtime_id] = RuntimeView(
                 controller.state,
                 controller.reason,

@@ -112,10 +112,15 @@ class EngineCommand:
     """Made before the start, below the runtime's home."""
     files: tuple[tuple[str, str], ...] = ()
     """Paths below the home and the texts that are written there before the start."""
+    is_container: bool = False
+    """The command makes the sandbox, and needs the daemon's own rights for it: its unit has no user and no sandbox."""
 
 
 KEY_FILE = "\x00key-file\x00"
 """Placeholder in `EngineCommand.argv`; NUL cannot occur in a real argument."""
+
+RUN_AS = "\x00run-as\x00"
+"""Likewise, for `UID:GID` of the account that engines run as."""
 
 
 @dataclass(frozen=True, slots=True)

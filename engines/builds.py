@@ -4,7 +4,8 @@
 one rename. `<engines>/<engine>/.active.json` says which one is used where a runtime names none, and which one before
 it: that is what `rollback` goes back to. Without the file it is the best of those that are there.
 
-An operator's own executable needs no installation: a `build` that is an absolute path is used as it is.
+An operator's own executable needs no installation: a `build` that is an absolute path is used as it is. Nor does a
+program that the distribution brings (podman).
 """
 
 import os
@@ -26,6 +27,8 @@ from engines.staging import hold_lock, park
 MANIFEST = "build.json"
 _ACTIVE = ".active.json"
 _LOCK_TIMEOUT_S = 3600.0
+_OF_THE_SYSTEM = {"container": ("podman", "apt-get install podman crun")}
+"""Engine -> its program, which the distribution brings, and how."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,6 +72,9 @@ def find_build(engine: str, wanted: str, engines_dir: Path) -> Build | None:
     """
     if wanted.startswith("/"):
         return _own_build(engine, Path(wanted))
+    if engine in _OF_THE_SYSTEM and not wanted:
+        program = shutil.which(_OF_THE_SYSTEM[engine][0])
+        return Build(engine, Path(program).name, "system", Path(program)) if program else None
     folder = engines_dir / engine
     if wanted:
         safe = "/" not in wanted and not wanted.startswith(".") and "\0" not in wanted
@@ -94,6 +100,11 @@ def own_build(engine: str, own: OwnBuild) -> Build:
             code="engine_build_missing",
         )
     return replace(_own_build(engine, Path(own.python)), folder=folder)
+
+
+def how_to_install(engine: str) -> str:
+    """The command that brings a build of the engine."""
+    return _OF_THE_SYSTEM[engine][1] if engine in _OF_THE_SYSTEM else f"llmgw engine install {engine}"
 
 
 def list_builds(engine: str, engines_dir: Path) -> list[Build]:

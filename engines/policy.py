@@ -25,6 +25,7 @@ from engines.spec import is_clean
 
 _TABLES = {"llamacpp": LLAMACPP, "vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM, "comfyui": COMFYUI, "sim": SIM}
 
+_OWN_COMMAND = ("command", "container")
 _NUMBER = re.compile(r"-(\d|\.\d|inf$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORD_MAX_BYTES = 32 << 10
@@ -54,12 +55,12 @@ class ArgumentsRefused(RefusedError):
 def check_args(engine: str, args: Sequence[str]) -> list[str]:
     """Why `args` may not be added to this engine's command line, one sentence per word; empty when they may.
 
-    `command` has no table: the whole command is the operator's own. Of any other engine without one nothing is known,
-    so nothing passes.
+    `command` and `container` have no table: the whole command is the operator's own. Of any other engine without one
+    nothing is known, so nothing passes.
     """
     table = _TABLES.get(engine)
     problems = []
-    if table is None and engine != "command" and any(word.startswith("-") for word in args):
+    if table is None and engine not in _OWN_COMMAND and any(word.startswith("-") for word in args):
         return [f"argument {args[0][:60]!r} of {engine}: llmgw knows no flags of this engine, so none may be added"]
     for word in args:
         reason = _judge_word(word, table)

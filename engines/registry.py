@@ -6,6 +6,7 @@ from core.errors import NotFoundError
 from engines.adapter import EngineAdapter
 from engines.adapters.comfyui import ComfyUiAdapter
 from engines.adapters.command import CommandAdapter
+from engines.adapters.container import ContainerAdapter
 from engines.adapters.llamacpp import LlamaCppAdapter
 from engines.adapters.sglang import SglangAdapter
 from engines.adapters.sim import SimAdapter
@@ -22,6 +23,7 @@ _ADAPTERS: dict[str, EngineAdapter] = {
         ComfyUiAdapter(),
         SimAdapter(),
         CommandAdapter(),
+        ContainerAdapter(),
     )
 }
 

@@ -122,7 +122,7 @@ def _check_runtimes(config: Config) -> Iterable[Problem]:
             yield Problem(f"{path}.interactiveReservedSlots", "leaves no slot for other requests", hint=hint)
         if runtime.engine == "command" and not runtime.command:
             yield Problem(f"{path}.command", "is missing: engine is command", hint="or set engine")
-        if runtime.engine != "command" and runtime.command:
+        if runtime.engine not in ("command", "container") and runtime.command:
             yield Problem(f"{path}.command", f"is only for engine: command, not {runtime.engine}")
         if runtime.keep_warm and runtime.preferred_warm:
             yield Problem(f"{path}.preferredWarm", "says less than keepWarm, which is set too", hint="remove one")

@@ -22,10 +22,10 @@ from daemon.runtimes.health import Probe
 from daemon.runtimes.ports import choose_port
 from daemon.runtimes.spec import engine_spec, spec_hash, start_deadline_s
 from daemon.runtimes.unit import Account, Surroundings, build_gate_unit, build_unit
-from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, NodeFacts, is_keyed
-from engines.builds import own_build
+from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, NodeFacts
+from engines.builds import find_build, how_to_install, own_build
 from engines.gates.command import GatePlace, build_gate_command
-from engines.install import find_build
+from engines.keys import is_given_key
 from engines.policy import check_args, check_env
 from engines.registry import get_adapter
 from engines.weights import resolve as resolve_weights
@@ -105,7 +105,8 @@ class Preparer:
         ensure_directory(self.layout.homes, mode=0o755)
         ensure_directory(home, mode=0o700, uid=self.account.uid, gid=self.account.gid)
         self._furnish(command)
-        key_path = self._key(runtime_id) if is_keyed(adapter) else None
+        key_path = self._key(runtime_id) if is_given_key(adapter, runtime) else None
+        engine_key = self._key_inside(runtime_id, key_path) if key_path and command.is_container else key_path
         deadline_s = start_deadline_s(runtime, size_bytes(weights) if weights is not None else 0)
         record = UnitRecord(
             runtime_id=runtime_id,
@@ -119,7 +120,7 @@ class Preparer:
         )
         around = Surroundings(
             account=self.account,
-            key_path=key_path,
+            key_path=engine_key,
             start_deadline_s=deadline_s,
             memory_max_bytes=int((runtime.memory_gb or 0) * (1 << 30)),
             device_nodes=placement.nodes,
@@ -162,7 +163,8 @@ class Preparer:
         adapter = get_adapter(record.engine)
         port = record.ports[0] if record.ports else 0
         spec = engine_spec(self.config, runtime_id, port=port, weights=None, home=self.layout.homes / slug(runtime_id))
-        return Probe(adapter, spec, self.key_path(runtime_id) if is_keyed(adapter) else None)
+        runtime = self.config.runtimes[runtime_id]
+        return Probe(adapter, spec, self.key_path(runtime_id) if is_given_key(adapter, runtime) else None)
 
     def key_path(self, runtime_id: str) -> Path:
         """Where the key of a runtime's engine lies."""
@@ -182,7 +184,7 @@ class Preparer:
         build = find_build(runtime.engine, runtime.build, engines_directory(self.config, self.layout))
         if build is None:
             what = f"build {runtime.build} of {runtime.engine}" if runtime.build else runtime.engine
-            raise BuildMissing(f"{what} is not installed", hint=f"llmgw engine install {runtime.engine}")
+            raise BuildMissing(f"{what} is not installed", hint=how_to_install(runtime.engine))
         return build
 
     def _weights(self, adapter: EngineAdapter, runtime: Runtime) -> Path | None:
@@ -213,6 +215,12 @@ class Preparer:
         path = self.key_path(runtime_id)
         ensure_key(path, gid=self.gateway_gid)
         return path
+
+    def _key_inside(self, runtime_id: str, key_path: Path) -> Path:
+        """The key for the account in a container, which no credential of systemd's reaches."""
+        inside = key_path.with_suffix(".inside")
+        write_atomic(inside, key_path.read_text(), mode=0o400, uid=self.account.uid, gid=self.account.gid)
+        return inside
 
 
 def engines_directory(config: Config, layout: Layout) -> Path:

@@ -19,7 +19,7 @@ _LIVE_FIELDS = frozenset(
 )
 """Settings that take effect without a restart, so they are no part of the hash."""
 
-_TOLD_NO_SLOTS = frozenset({"command"})
+_TOLD_NO_SLOTS = frozenset({"command", "container"})
 """Engines whose command does not depend on `maxConcurrency`: for them it is a live field, too."""
 
 _BASE_DEADLINE_S = 300.0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engines.adapter import KEY_FILE, EngineCommand, EngineSpec
+from engines.adapter import KEY_FILE, RUN_AS, EngineCommand, EngineSpec
 from units.model import CREDENTIALS, RestartPolicy, RestartWhen, Sandbox, ServiceType, ServiceUnit, UnitRecord
 from units.names import engine_unit_name, gate_unit_name
 
@@ -44,7 +44,12 @@ def build_unit(
     spec: EngineSpec, command: EngineCommand, record: UnitRecord, around: Surroundings, *, is_gated: bool = False
 ) -> ServiceUnit:
     """The engine's unit. `is_gated`: the key is its gate's, and it keeps the gate running."""
-    key_word = f"{CREDENTIALS}/{_KEY_CREDENTIAL}"
+    is_contained = command.is_container
+    key_word = str(around.key_path) if is_contained else f"{CREDENTIALS}/{_KEY_CREDENTIAL}"
+    run_as = f"{max(around.account.uid, 0)}:{max(around.account.gid, 0)}"
+    # A container is put together by root, and is a sandbox; what is in it runs as `run_as`.
+    account = Account() if is_contained else around.account
+    has_credential = around.key_path is not None and not is_gated and not is_contained
     environment = {
         "HOME": str(spec.home),
         "XDG_CACHE_HOME": str(spec.home / ".cache"),
@@ -54,21 +59,23 @@ def build_unit(
     return ServiceUnit(
         name=engine_unit_name(spec.runtime_id),
         description=f"llmgw engine {spec.engine} for {spec.served_models[0]}"[:200],
-        exec_start=tuple(word.replace(KEY_FILE, key_word) for word in command.argv),
+        exec_start=tuple(word.replace(KEY_FILE, key_word).replace(RUN_AS, run_as) for word in command.argv),
         record=record,
         type=ServiceType.EXEC,
         environment=tuple(environment.items()),
-        credentials=((_KEY_CREDENTIAL, str(around.key_path)),) if around.key_path and not is_gated else (),
-        user=around.account.user,
-        group=around.account.group,
-        supplementary_groups=around.account.supplementary,
+        credentials=((_KEY_CREDENTIAL, str(around.key_path)),) if has_credential else (),
+        user=account.user,
+        group=account.group,
+        supplementary_groups=account.supplementary,
         slice=SLICE,
         working_directory=str(spec.home),
         restart=RESTART,
         timeout_start_s=around.start_deadline_s,
         memory_max_bytes=around.memory_max_bytes,
         upholds=(gate_unit_name(spec.runtime_id),) if is_gated else (),
-        sandbox=Sandbox(
+        sandbox=None
+        if is_contained
+        else Sandbox(
             read_write_paths=writable,
             read_only_paths=command.read_only_paths,
             allow_jit=command.allow_jit,

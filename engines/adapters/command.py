@@ -1,28 +1,14 @@
 """Any command that serves HTTP and says at a URL whether it is well.
 
-`{port}`, `{host}`, `{model}`, `{weights}`, `{home}` and `{keyFile}` in a word of the command, of `args` and in the
-health URL stand for the runtime's own values; every other brace is left as it is. An engine that is handed
-`{keyFile}` is expected to demand the key; nothing here can prove it, so `demands_key` stays False.
+Placeholders in a word of the command, of `args` and in the health URL are filled in (`engines.adapters.placeholders`).
+An engine that is handed `{keyFile}` gets a key there, and is asked with it; that it demands the key cannot be proved,
+so `demands_key` stays False.
 """
 
-from urllib.parse import urlsplit
-
-from engines.adapter import (
-    KEY_FILE,
-    Build,
-    EngineCommand,
-    EngineSpec,
-    Gate,
-    Health,
-    HealthProbe,
-    Lora,
-    NodeFacts,
-    Progress,
-)
+from engines.adapter import Build, EngineCommand, EngineSpec, Gate, Health, HealthProbe, Lora, NodeFacts, Progress
+from engines.adapters.placeholders import DEFAULT_HEALTH, check_words, fill
 from engines.options import check_options
-from engines.spec import check_common, check_single_node, is_clean, require_clean
-
-DEFAULT_HEALTH = "/health"
+from engines.spec import check_common, check_single_node, require_clean
 
 
 class CommandAdapter:
@@ -47,23 +33,19 @@ class CommandAdapter:
             problems.append("the runtime has no command (runtimes.<id>.command)")
         elif not spec.command[0].startswith("/"):
             problems.append(f"command {spec.command[0][:60]!r} must begin with an absolute path (or /usr/bin/env)")
-        problems.extend(f"command word {w[:60]!r} has a control character" for w in spec.command if not is_clean(w))
-        problems.extend(_check_health_url(spec.health_url))
-        if spec.weights is None and any("{weights}" in word for word in (*spec.command, *spec.args)):
-            problems.append("the command asks for {weights}, but the runtime has none")
-        return problems
+        return problems + check_words(spec)
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
         return EngineCommand(
-            argv=tuple(_fill(word, spec) for word in (*spec.command, *spec.args)),
+            argv=tuple(fill(word, spec) for word in (*spec.command, *spec.args)),
             environment=(*spec.env, ("HOME", str(spec.home)), ("PORT", str(spec.port))),
             read_only_paths=(str(spec.weights),) if spec.weights else (),
             read_write_paths=(str(spec.home),),
         )
 
     def health_probe(self, spec: EngineSpec) -> HealthProbe:
-        return HealthProbe(_fill(spec.health_url or DEFAULT_HEALTH, spec))
+        return HealthProbe(fill(spec.health_url or DEFAULT_HEALTH, spec))
 
     def read_health(self, status: int, body: bytes) -> Health:
         """2xx serves; a refused key will not mend itself; anything else may still be loading."""
@@ -73,34 +55,3 @@ class CommandAdapter:
 
     def read_progress(self, metrics: str) -> Progress:
         return Progress()
-
-
-def _fill(word: str, spec: EngineSpec) -> str:
-    values = {
-        "{port}": str(spec.port),
-        "{host}": spec.host,
-        "{model}": spec.served_models[0],
-        "{weights}": str(spec.weights or ""),
-        "{home}": str(spec.home),
-        "{keyFile}": KEY_FILE,
-    }
-    # One pass from left to right: a value that looks like a placeholder is not filled again.
-    out, rest = "", word
-    while rest:
-        name = next((name for name in values if rest.startswith(name)), "")
-        out += values.get(name, rest[0])
-        rest = rest[len(name) or 1 :]
-    return out
-
-
-def _check_health_url(url: str) -> list[str]:
-    if not url or url.startswith("/"):
-        return [] if is_clean(url) and " " not in url else ["the health URL has a space or a control character"]
-    try:
-        parts = urlsplit(url.replace("{port}", "1").replace("{host}", "h"))
-        known = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        known = False
-    if not known or not is_clean(url) or " " in url:
-        return [f"health URL {url[:80]!r} is neither a path nor an http(s) URL"]
-    return []

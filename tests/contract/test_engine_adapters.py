@@ -6,17 +6,21 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError, NotFoundError
-from engines.adapter import KEY_FILE, Build, EngineAdapter, EngineSpec, Health, NodeFacts, Rendezvous
+from engines.adapter import KEY_FILE, RUN_AS, Build, EngineAdapter, EngineSpec, Health, NodeFacts, Rendezvous
 from engines.policy import check_args
 from engines.registry import get_adapter, names
 
 FACTS = NodeFacts(cpu_count=6, memory_total_mib=64_000)
 BUILD = Build("any", "b", "1", Path("/opt/engine/bin/server"), (("BUILD_SAYS", "x"),))
 
+OWN_COMMAND = ("command", "container")
 HOSTILE_IDS = ["", " x", "x ", "a\nb", "a\x00b", "a\x1bb", "x" * 201, "\ud800"]
 CANNOT_SAY = {"sglang": {"org/model:tag"}}
 """Ids that an engine has no way to take; its adapter must say so."""
 STRANGE_IDS = ["a b", "%n", "$HOME", "${HOME}", "'", '"', "\\", "-x", "--host", "ü", "org/model:tag", "a;b", "`id`"]
+
+
+IMAGE = "registry.example:5000/team/engine@sha256:" + "0" * 64
 
 
 def a_spec(name: str) -> EngineSpec:
@@ -30,8 +34,9 @@ def a_spec(name: str) -> EngineSpec:
         context_length=2048,
         max_concurrency=3,
         env=(("OMP_NUM_THREADS", "2"),),
-        command=("/usr/bin/server", "--port", "{port}", "--key-file={keyFile}") if name == "command" else (),
+        command=("/usr/bin/server", "--port", "{port}", "--key-file={keyFile}") if name in OWN_COMMAND else (),
         home=Path("/var/lib/llmgw/homes/r"),
+        options={"image": IMAGE} if name == "container" else {},
     )
 
 
@@ -74,7 +79,8 @@ def test_the_key_is_handed_over_as_a_file_and_only_its_placeholder_holds_a_nul(a
     handed = any(KEY_FILE in word for word in command.argv)
     rest = [word.replace(KEY_FILE, "") for word in command.argv]
 
-    assert handed == (adapter.demands_key or adapter.name == "command")
+    assert handed == (adapter.demands_key or adapter.name in OWN_COMMAND)
+    rest = [word.replace(RUN_AS, "") for word in rest]
     assert not any("\x00" in word for word in (*rest, *(value for _, value in command.environment)))
     assert not any(word.startswith("--api-key") and word != "--api-key-file" for word in command.argv)
 
@@ -175,7 +181,7 @@ def test_what_llmgw_sets_itself_may_not_be_added(adapter: EngineAdapter) -> None
     command = adapter.build_command(a_spec(adapter.name), BUILD, FACTS)
     valued = [word.partition("=")[0] for word in command.argv if word in ("--host", "--port", "--model", "--alias")]
 
-    for flag in valued if adapter.name != "command" else []:
+    for flag in valued if adapter.name not in OWN_COMMAND else []:
         assert check_args(adapter.name, [flag]), flag
 
 
