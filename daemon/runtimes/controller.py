@@ -172,6 +172,7 @@ class RuntimeController:
         """It could not even be prepared."""
         self.attempted_hash, self.restart_requested = attempted_hash, False
         self._fail(error)
+        self._wake_waiters()  # also when it had failed before
 
     def unit_rewritten(self, change: Callable[[UnitRecord], UnitRecord]) -> None:
         """Its file was changed so on disk."""

@@ -51,6 +51,8 @@ _IMAGE = re.compile(
 _KEY_INSIDE = "/run/llmgw/key"
 
 _CONTAINED = (
+    # Its events would stand among the engine's own lines.
+    "--events-backend=none",
     # What is left of the one before, when the machine lost power: the name is free again.
     *("run", "--rm", "--replace", "--pull=never", "--network=host"),
     # See the module; and limits of files and memory are the unit's.

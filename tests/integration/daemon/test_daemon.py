@@ -1,5 +1,7 @@
 """The daemon with the embedded supervisor and simulated engines, as real processes."""
 
+import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -40,6 +42,23 @@ async def test_start_stop_and_restart_on_demand(tmp_path: Path) -> None:
         assert stopped.state == "stopped"
         assert stack.engine_pids() == []
         assert (await stack.client.stop_runtime("sim")).state == "stopped"
+
+
+async def test_a_second_start_that_cannot_be_prepared_is_answered_as_the_first_was(tmp_path: Path) -> None:
+    config = "runtimes:\n  m: {engine: llamacpp, weights: /nonexistent/m.gguf, build: nope}\n"
+    async with running(tmp_path, config) as stack:
+        for _ in range(3):
+            with pytest.raises(LlmgwError) as caught:
+                await asyncio.wait_for(stack.client.start_runtime("m"), 20)
+            assert caught.value.code == "engine_build_missing"
+
+
+async def test_a_command_that_asks_for_the_key_gets_it_and_is_asked_with_it(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "engines.sim", "--port", "{port}", "--key-file", "{keyFile}", "--model", "m"]
+    script = f'cd "{ROOT}" && exec "$@"'
+    command = json.dumps(["/bin/sh", "-c", script, "sh", *words])
+    async with running(tmp_path, f"runtimes:\n  m: {{engine: command, memoryGb: 1, command: {command}}}\n") as stack:
+        assert (await stack.client.start_runtime("m")).state == "running"
 
 
 async def test_an_unknown_runtime_is_not_found(tmp_path: Path) -> None:
