@@ -67,6 +67,7 @@ class ContainerAdapter:
     name = "container"
     needs_weights = False
     needs_build = True
+    usage_when_asked = False  # nobody knows whether it knows the field
     demands_key = False
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
     overhead_mib: int | None = None
