@@ -1,28 +1,20 @@
 """`llmgw engine`: which build of an engine this machine can run, and those that are here."""
 
 import asyncio
-from collections.abc import Mapping
 
 import click
 
+from cli.machine_hardware import read_hardware
 from cli.output import say, show_json, show_table
 from cli.progress import ProgressView
 from cli.session import Session, pass_session, shared_options
-from core.clock import SystemClock
-from core.config.load import ConfigMissing, load_config
-from core.config.problem import ConfigErrors
-from core.config.schema import Config
 from core.engines import BuildVerdict, EngineBuild, EngineList, EnginePlan, RemovedBuilds
-from core.errors import UnavailableError
-from core.hardware import HardwareState
-from daemon.hardware.inventory import build_state
-from daemon.hardware.probe import Probe
-from daemon.hardware.settings import hardware_settings
+from core.errors import NotFoundError, UnavailableError
 from engines.machine import Machine, add_hardware, read_machine
 from engines.plan import plan_build
 from engines.recipe import load_recipe
 
-_COLUMNS = ("ENGINE", "BUILD", "VERSION", "USE", "SIZE", "RUNTIMES")
+_COLUMNS = ("ENGINE", "BUILD", "VERSION", "USE", "CHECK", "SIZE", "RUNTIMES")
 
 
 @click.group(short_help="Choose, install and remove builds of engines.")
@@ -43,7 +35,7 @@ def engine() -> None:
 def plan(context: click.Context, session: Session, name: str) -> None:
     """Judge every build of ENGINE for this machine. Nothing is changed. Exit code 9 when none can be had."""
     recipe = load_recipe(name)
-    machine = add_hardware(read_machine(), asyncio.run(_hardware(session)))
+    machine = add_hardware(read_machine(), asyncio.run(read_hardware(session)))
     judged = plan_build(recipe, machine)
     chosen = judged.chosen.name if judged.chosen else ""
     answer = EnginePlan(
@@ -85,6 +77,49 @@ def list_(session: Session) -> None:
         show_table(_COLUMNS, [_row(build) for build in answer.builds])
     else:
         say("No builds are installed.")
+
+
+@engine.command("show", short_help="Show a build, and what its check found.")
+@click.argument("name", metavar="ENGINE")
+@click.argument("build", required=False, default="")
+@shared_options
+@pass_session
+def show(session: Session, name: str, build: str) -> None:
+    """Show the BUILD of ENGINE (by default the active one): where it is and came from, and what engine-check found."""
+
+    async def ask() -> EngineList:
+        async with session.daemon() as daemon:
+            return await daemon.engines()
+
+    builds = [one for one in asyncio.run(ask()).builds if one.engine == name]
+    found = next((one for one in builds if one.name == build or (not build and one.active)), None)
+    if found is None:
+        what = f"no build {build} of {name}" if build else f"no build of {name} that is used"
+        raise NotFoundError(f"there is {what}", hint="llmgw engine list", code="engine_build_unknown")
+    if session.json:
+        show_json(found)
+    else:
+        show_build(found)
+
+
+def show_build(build: EngineBuild) -> None:
+    """A build, one fact a line."""
+    use = "active" if build.active else "previous" if build.previous else "not used"
+    say(f"{build.engine} {build.name} ({build.version}), {use}")
+    say(f"  at       {build.path}, {build.size_bytes >> 20} MiB")
+    say(f"  from     {build.source or 'unknown'}")
+    say(f"  runtimes {', '.join(build.used_by) or '-'}")
+    check = build.check
+    if check is None:
+        say(f"  check    never: llmgw engine-check {build.engine} --build {build.name}")
+        return
+    how = "started on a model" if check.tried else "its help alone"
+    outdated = f", outdated: by llmgw {check.llmgw_version}" if build.check_stale else ""
+    say(f"  check    {'ok' if check.ok else 'failed, so it is not used'} at {check.at} ({how}){outdated}")
+    if check.takes_uuids is not None:
+        say(f"  cards    by {'uuid' if check.takes_uuids else 'number'}")
+    for finding in check.findings:
+        say(f"    {finding.status:8} {finding.check}: {finding.found}")
 
 
 @engine.command("install", short_help="Install the best build for this machine.")
@@ -183,7 +218,14 @@ def _show_plan(answer: EnginePlan) -> None:
 def _row(build: EngineBuild) -> tuple[str, ...]:
     use = "active" if build.active else "previous" if build.previous else "-"
     runtimes = ", ".join(build.used_by) or "-"
-    return (build.engine, build.name, build.version, use, f"{build.size_bytes >> 20} MiB", runtimes)
+    size = f"{build.size_bytes >> 20} MiB"
+    return (build.engine, build.name, build.version, use, _check_word(build), size, runtimes)
+
+
+def _check_word(build: EngineBuild) -> str:
+    if build.check is None:
+        return "-"
+    return "outdated" if build.check_stale else "ok" if build.check.ok else "failed"
 
 
 def _show_removed(session: Session, answer: RemovedBuilds, verb: str) -> None:
@@ -191,25 +233,3 @@ def _show_removed(session: Session, answer: RemovedBuilds, verb: str) -> None:
         show_json(answer)
     else:
         say(f"{verb}: {', '.join(answer.builds) or 'nothing'}")
-
-
-async def _hardware(session: Session) -> HardwareState:
-    """From the daemon, or with our own eyes where none runs."""
-    try:
-        async with session.daemon() as daemon:
-            return await daemon.hardware(fresh=True)
-    except UnavailableError as error:
-        if error.code != "daemon_not_running":
-            raise
-    try:
-        config = load_config(session.layout, session.environment()).config
-    except (ConfigErrors, ConfigMissing):
-        config = Config()
-    settings, clock = hardware_settings(config, session.layout), SystemClock()
-    probe = Probe(settings.places, clock, _no_owners)
-    await probe.read_all()
-    return build_state(probe.inventory, settings.rules, clock.monotonic_s(), "")
-
-
-async def _no_owners() -> Mapping[int, str]:
-    return {}

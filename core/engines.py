@@ -11,6 +11,22 @@ from core.hardware import Finding
 from core.message import Message
 
 
+class BuildCheck(Message, frozen=True, kw_only=True):
+    """What engine-check found of a build; also the form in which it is kept beside the build."""
+
+    ok: bool
+    """Nothing blocks. Otherwise the build is not used."""
+    at: str
+    """When, in UTC."""
+    llmgw_version: str
+    engine_version: str
+    tried: bool = False
+    """It was started on a model, too."""
+    takes_uuids: bool | None = None
+    """Whether it computes on a card that it is given by its uuid; None: not tried on a card."""
+    findings: list[Finding] = []
+
+
 class EngineBuild(Message, frozen=True, kw_only=True):
     """One build on this machine."""
 
@@ -27,6 +43,10 @@ class EngineBuild(Message, frozen=True, kw_only=True):
     used_by: list[str] = []
     """Runtimes that run on it, or name it."""
     size_bytes: int = 0
+    check: BuildCheck | None = None
+    """None: engine-check never looked at it."""
+    check_stale: bool = False
+    """The check was made by another llmgw, and does not count any more."""
 
 
 class EngineList(Message, frozen=True, kw_only=True):
@@ -79,4 +99,6 @@ class CheckReport(Message, frozen=True, kw_only=True):
     build: str
     ok: bool
     """Nothing blocks."""
+    kept: bool = False
+    """It is kept with the build: one that failed is not used."""
     findings: list[Finding] = []

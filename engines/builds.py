@@ -21,6 +21,7 @@ from core.config.schema import OwnBuild, OwnProgram, OwnTree
 from core.errors import ConflictError, NotFoundError
 from core.files import write_atomic
 from engines.adapter import Build
+from engines.checked import BuildFailedCheck, failure_of, is_stale, read_check
 from engines.recipe import load_recipe
 from engines.staging import hold_lock, park
 
@@ -68,7 +69,8 @@ class BuildInUse(ConflictError):
 def find_build(engine: str, wanted: str, engines_dir: Path) -> Build | None:
     """The installed build of this name, or the one in use when `wanted` is empty; None when there is none.
 
-    `wanted` may be the absolute path of an executable. Raises: NotFoundError when nothing runnable is at that path.
+    A build that failed its check is not taken. `wanted` may be the absolute path of an executable.
+    Raises: NotFoundError when nothing runnable is at that path, BuildFailedCheck for a build that is asked for by name.
     """
     if wanted.startswith("/"):
         return _own_build(engine, Path(wanted))
@@ -77,9 +79,8 @@ def find_build(engine: str, wanted: str, engines_dir: Path) -> Build | None:
         return Build(engine, Path(program).name, "system", Path(program)) if program else None
     folder = engines_dir / engine
     if wanted:
-        safe = "/" not in wanted and not wanted.startswith(".") and "\0" not in wanted
-        return read_build(folder / wanted) if safe else None
-    installed = {build.name: build for build in list_builds(engine, engines_dir)}
+        return _require_passed(read_named(engine, wanted, engines_dir), folder)
+    installed = {build.name: build for build in list_builds(engine, engines_dir) if not _failure(build, folder)}
     for name in (read_active(folder).active, *_recipe_order(engine)):
         if name in installed:
             return installed[name]
@@ -100,6 +101,26 @@ def own_build(engine: str, own: OwnBuild) -> Build:
             code="engine_build_missing",
         )
     return replace(_own_build(engine, Path(own.python)), folder=folder)
+
+
+def read_named(engine: str, name: str, engines_dir: Path) -> Build | None:
+    """The installed build of this name, whatever a check said of it."""
+    safe = "/" not in name and not name.startswith(".") and "\0" not in name
+    return read_build(engines_dir / engine / name) if safe else None
+
+
+def _require_passed(build: Build | None, folder: Path) -> Build | None:
+    failure = _failure(build, folder) if build is not None else ""
+    if build is not None and failure:
+        raise BuildFailedCheck(
+            f"{build.name} of {build.engine} failed its check ({failure})",
+            hint=f"llmgw engine-check {build.engine} --build {build.name} looks again; an empty build takes another",
+        )
+    return build
+
+
+def _failure(build: Build, folder: Path) -> str:
+    return failure_of(read_check(folder / build.name), build.version)
 
 
 def how_to_install(engine: str) -> str:
@@ -142,13 +163,15 @@ def read_build(folder: Path) -> Build | None:
     executable = folder / manifest.executable
     if manifest.name != folder.name or not os.access(executable, os.X_OK):
         return None
+    check = read_check(folder)
+    tried = check.takes_uuids if check is not None and not is_stale(check, manifest.version) else None
     return Build(
         manifest.engine,
         manifest.name,
         manifest.version,
         executable,
         tuple(manifest.environment.items()),
-        takes_uuids=manifest.takes_uuids,
+        takes_uuids=manifest.takes_uuids if tried is None else tried,
     )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -65,6 +66,8 @@ async def make_environment(
         lock = build_lock(report.read_bytes(), recipe, archive)
         write_atomic(staging / LOCK, lock)
         await pip.run("install", "--no-deps", "--no-compile", "--require-hashes", "--requirement", str(staging / LOCK))
+    if recipe.stands_for:
+        await run_to_end(partial(_stand_for, tree, recipe))
     progress(Progress(step="compile", detail=str(wheel)))
     # The engine's user cannot write into the build, so what is not compiled now is compiled at every start.
     python = str(tree / "bin/python")
@@ -154,6 +157,20 @@ async def _reporting(step: str, wheel: Wheel, places: Sequence[Path], progress: 
     finally:
         reporter.cancel()
         await asyncio.wait({reporter})
+
+
+def _stand_for(tree: Path, recipe: Environment, stop: threading.Event) -> None:
+    """Let `importlib.metadata` find the program under its own name: vLLM tells its platform by that version."""
+    wheel = recipe.name.replace("-", "_")
+    (own,) = tree.glob(f"lib/python3.*/site-packages/{wheel}-{recipe.version}.dist-info")
+    name, _, version = recipe.stands_for.partition("==")
+    folder = own.with_name(f"{name}-{version}.dist-info")
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (folder / "INSTALLER").write_text("llmgw\n")
+    (folder / "RECORD").touch()
+    if (own / "entry_points.txt").exists():
+        shutil.copy(own / "entry_points.txt", folder / "entry_points.txt")
 
 
 def _finish(tree: Path, final: Path, stop: threading.Event) -> None:

@@ -24,6 +24,7 @@ from engines.builds import (
     list_builds,
     read_build,
 )
+from engines.checked import failure_of, read_check
 from engines.environments import LockInvalid, make_environment
 from engines.machine import Machine, read_machine
 from engines.plan import plan_build
@@ -103,6 +104,9 @@ class _Task:
         final, lock = self._folder / recipe.name, self._folder / ".lock"
         present = read_build(final)
         if present is not None and not self._wanted:
+            failure = failure_of(read_check(final), present.version)
+            if failure:
+                raise BuildBroken(f"it is here, and failed its check ({failure})")
             tidy(self._folder, lock)
             return present
         ensure_directory(self._folder.parent)

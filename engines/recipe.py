@@ -58,6 +58,8 @@ class Environment(_Part, frozen=True, kw_only=True):
     python_max: Version
     leave_out: list[str] = []
     """Requirements that are not installed."""
+    stands_for: Annotated[str, Meta(pattern=r"^$|^[a-z0-9-]+==[0-9A-Za-z.+]+$")] = ""
+    """`NAME==VERSION`: the distribution that the program asks for under its own name, where the wheel has another."""
     download_bytes: int
     """Roughly, of everything."""
     unpacked_bytes: int

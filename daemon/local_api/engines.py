@@ -26,6 +26,7 @@ from engines.builds import (
     remove_build,
     roll_back,
 )
+from engines.checked import is_stale, read_check
 from engines.install import install_build
 from engines.machine import add_hardware, read_machine
 from engines.recipe import load_recipe
@@ -60,7 +61,7 @@ class _Engines:
         state, current = read_active(folder), find_build(engine, "", self._folder)
         described = []
         for build in sorted(list_builds(engine, self._folder), key=lambda build: build.name):
-            manifest = read_manifest(folder / build.name)
+            manifest, check = read_manifest(folder / build.name), read_check(folder / build.name)
             described.append(
                 EngineBuild(
                     engine=engine,
@@ -72,6 +73,8 @@ class _Engines:
                     previous=build.name == state.previous,
                     used_by=sorted(users.get(build.name, [])),
                     size_bytes=manifest.size_bytes if manifest else 0,
+                    check=check,
+                    check_stale=check is not None and is_stale(check, build.version),
                 )
             )
         return described

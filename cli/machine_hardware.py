@@ -1,0 +1,36 @@
+"""This machine's hardware, for a command: from the daemon, or with our own eyes where none runs."""
+
+from collections.abc import Mapping
+
+from cli.session import Session
+from core.clock import SystemClock
+from core.config.load import ConfigMissing, load_config
+from core.config.problem import ConfigErrors
+from core.config.schema import Config
+from core.errors import UnavailableError
+from core.hardware import HardwareState
+from daemon.hardware.inventory import build_state
+from daemon.hardware.probe import Probe
+from daemon.hardware.settings import hardware_settings
+
+
+async def read_hardware(session: Session) -> HardwareState:
+    """Fresh. Raises: UnavailableError from a daemon that runs and does not answer."""
+    try:
+        async with session.daemon() as daemon:
+            return await daemon.hardware(fresh=True)
+    except UnavailableError as error:
+        if error.code != "daemon_not_running":
+            raise
+    try:
+        config = load_config(session.layout, session.environment()).config
+    except (ConfigErrors, ConfigMissing):
+        config = Config()
+    settings, clock = hardware_settings(config, session.layout), SystemClock()
+    probe = Probe(settings.places, clock, _no_owners)
+    await probe.read_all()
+    return build_state(probe.inventory, settings.rules, clock.monotonic_s(), "")
+
+
+async def _no_owners() -> Mapping[int, str]:
+    return {}
