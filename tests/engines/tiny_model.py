@@ -18,12 +18,12 @@ from pathlib import Path
 SENTENCE = "Hello! This tiny test model runs inside the genuine engine on your own machine."
 CONTEXT = 2048
 
-_SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-_TEMPLATE = (
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-_WIDTH, _LAYERS, _HEADS, _HEAD, _FEED = 320, 2, 2, 64, 128
+WIDTH, LAYERS, HEADS, HEAD, FEED = 320, 2, 2, 64, 128
 _GAP = 40.0
 """Distance of the wanted token's logit to all others: certain at temperature 1."""
 
@@ -35,68 +35,77 @@ Tensor = tuple[str, tuple[int, ...], "array[float]"]
 
 def write_tiny_model(path: Path, *, seed: int = 0) -> Path:
     """Write the model (3 MB) and return its path."""
-    words = [word if n == 0 else "Ġ" + word for n, word in enumerate(SENTENCE.split(" "))]
-    tokens = [*_SPECIAL, *(_byte_letter(byte) for byte in range(256)), *words]
-    path.write_bytes(_render(_metadata(tokens), _tensors(tokens, words, random.Random(seed))))
+    path.write_bytes(_render(_metadata(tokens()), tensors(seed=seed)))
     return path
 
 
-def _tensors(tokens: list[str], words: list[str], dice: random.Random) -> list[Tensor]:
-    size, first, end = len(tokens), tokens.index(words[0]), tokens.index("<|im_end|>")
+def tokens() -> list[str]:
+    """Every token, by its number: the special ones, the bytes, and the words of the sentence."""
+    return [*SPECIAL, *(byte_letter(byte) for byte in range(256)), *_words()]
+
+
+def _words() -> list[str]:
+    return [word if n == 0 else "Ġ" + word for n, word in enumerate(SENTENCE.split(" "))]
+
+
+def tensors(*, seed: int = 0) -> list[Tensor]:
+    """Every tensor under llama.cpp's name, with its shape (rows first) and its numbers."""
+    names, words, dice = tokens(), _words(), random.Random(seed)
+    size, first, end = len(names), names.index(words[0]), names.index("<|im_end|>")
     successor = [first] * size
     for word, following in zip(words, [*words[1:], "<|im_end|>"], strict=True):
-        successor[tokens.index(word)] = tokens.index(following)
+        successor[names.index(word)] = names.index(following)
     successor[end] = first
     # One-hot rows of length sqrt(width) have RMS 1: the norm in front of the output leaves them as they are.
-    embedding, output = array("f", bytes(4 * size * _WIDTH)), array("f", bytes(4 * size * _WIDTH))
+    embedding, output = array("f", bytes(4 * size * WIDTH)), array("f", bytes(4 * size * WIDTH))
     for token in range(size):
-        embedding[token * _WIDTH + token] = math.sqrt(_WIDTH)
-        output[successor[token] * _WIDTH + token] = _GAP / math.sqrt(_WIDTH)
-    ones = array("f", [1.0] * _WIDTH)
-    tensors: list[Tensor] = [
-        ("token_embd.weight", (size, _WIDTH), embedding),
-        ("output_norm.weight", (_WIDTH,), ones),
-        ("output.weight", (size, _WIDTH), output),
+        embedding[token * WIDTH + token] = math.sqrt(WIDTH)
+        output[successor[token] * WIDTH + token] = _GAP / math.sqrt(WIDTH)
+    ones = array("f", [1.0] * WIDTH)
+    made: list[Tensor] = [
+        ("token_embd.weight", (size, WIDTH), embedding),
+        ("output_norm.weight", (WIDTH,), ones),
+        ("output.weight", (size, WIDTH), output),
     ]
     shapes = {
-        "attn_q": (_HEADS * _HEAD, _WIDTH), "attn_k": (_HEAD, _WIDTH), "attn_v": (_HEAD, _WIDTH),
-        "attn_output": (_WIDTH, _HEADS * _HEAD), "ffn_gate": (_FEED, _WIDTH), "ffn_up": (_FEED, _WIDTH),
-        "ffn_down": (_WIDTH, _FEED),
+        "attn_q": (HEADS * HEAD, WIDTH), "attn_k": (HEAD, WIDTH), "attn_v": (HEAD, WIDTH),
+        "attn_output": (WIDTH, HEADS * HEAD), "ffn_gate": (FEED, WIDTH), "ffn_up": (FEED, WIDTH),
+        "ffn_down": (WIDTH, FEED),
     }  # fmt: skip
-    for layer in range(_LAYERS):
-        tensors += [(f"blk.{layer}.{norm}.weight", (_WIDTH,), ones) for norm in ("attn_norm", "ffn_norm")]
+    for layer in range(LAYERS):
+        made += [(f"blk.{layer}.{norm}.weight", (WIDTH,), ones) for norm in ("attn_norm", "ffn_norm")]
         for name, (rows, columns) in shapes.items():
             noise = array("f", (dice.uniform(-0.02, 0.02) for _ in range(rows * columns)))
-            tensors.append((f"blk.{layer}.{name}.weight", (rows, columns), noise))
-    return tensors
+            made.append((f"blk.{layer}.{name}.weight", (rows, columns), noise))
+    return made
 
 
-def _metadata(tokens: list[str]) -> list[tuple[str, bytes]]:
-    kinds = [3 if token in _SPECIAL else 1 for token in tokens]
+def _metadata(names: list[str]) -> list[tuple[str, bytes]]:
+    kinds = [3 if token in SPECIAL else 1 for token in names]
     return [
         ("general.architecture", _string_value("llama")),
         ("general.name", _string_value("tiny")),
         ("llama.context_length", _uint_value(CONTEXT)),
-        ("llama.embedding_length", _uint_value(_WIDTH)),
-        ("llama.block_count", _uint_value(_LAYERS)),
-        ("llama.feed_forward_length", _uint_value(_FEED)),
-        ("llama.attention.head_count", _uint_value(_HEADS)),
+        ("llama.embedding_length", _uint_value(WIDTH)),
+        ("llama.block_count", _uint_value(LAYERS)),
+        ("llama.feed_forward_length", _uint_value(FEED)),
+        ("llama.attention.head_count", _uint_value(HEADS)),
         ("llama.attention.head_count_kv", _uint_value(1)),
-        ("llama.attention.key_length", _uint_value(_HEAD)),
-        ("llama.attention.value_length", _uint_value(_HEAD)),
+        ("llama.attention.key_length", _uint_value(HEAD)),
+        ("llama.attention.value_length", _uint_value(HEAD)),
         ("llama.attention.layer_norm_rms_epsilon", struct.pack("<If", _FLOAT32, 1e-5)),
-        ("llama.rope.dimension_count", _uint_value(_HEAD)),
-        ("llama.vocab_size", _uint_value(len(tokens))),
+        ("llama.rope.dimension_count", _uint_value(HEAD)),
+        ("llama.vocab_size", _uint_value(len(names))),
         ("tokenizer.ggml.model", _string_value("gpt2")),
         ("tokenizer.ggml.pre", _string_value("gpt-2")),
-        ("tokenizer.ggml.tokens", _strings_value(tokens)),
+        ("tokenizer.ggml.tokens", _strings_value(names)),
         ("tokenizer.ggml.token_type", struct.pack(f"<IIQ{len(kinds)}i", _ARRAY, _INT32, len(kinds), *kinds)),
         # llama.cpp demands merges; this one joins two letters that no text has next to each other.
-        ("tokenizer.ggml.merges", _strings_value([f"{_byte_letter(0)} {_byte_letter(1)}"])),
+        ("tokenizer.ggml.merges", _strings_value([f"{byte_letter(0)} {byte_letter(1)}"])),
         ("tokenizer.ggml.bos_token_id", _uint_value(0)),
         ("tokenizer.ggml.eos_token_id", _uint_value(2)),
         ("tokenizer.ggml.add_bos_token", struct.pack("<I?", _BOOL, False)),
-        ("tokenizer.chat_template", _string_value(_TEMPLATE)),
+        ("tokenizer.chat_template", _string_value(TEMPLATE)),
     ]
 
 
@@ -112,7 +121,7 @@ def _render(metadata: Sequence[tuple[str, bytes]], tensors: Sequence[Tensor]) ->
     return head + bytes(-len(head) % _ALIGN) + data
 
 
-def _byte_letter(byte: int) -> str:
+def byte_letter(byte: int) -> str:
     """GPT-2's printable letter for a byte."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     if byte in printable:
