@@ -73,6 +73,7 @@ class ContainerAdapter:
     overhead_mib: int | None = None
     lora = Lora.NEVER
     gate: Gate | None = None
+    works_on = False
     multi_node = False
     metrics_path: str | None = None
 
