@@ -121,6 +121,10 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     queue_timeout_ms: int = 240_000
     """How long one may wait; 0: for ever."""
     queue_retry_after_seconds: int = 2
+    first_byte_timeout_ms: int = 0
+    """How long an answer may take to begin; then another target is asked. 0: as long as it takes."""
+    between_bytes_timeout_ms: int = 0
+    """How long it may pause."""
     interactive_reserved_slots: int = 0
     request_startup_wait_ms: int = 1000
     """How long a request waits for the runtime to be loaded."""

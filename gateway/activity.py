@@ -1,7 +1,8 @@
 """Tells the daemon what this worker has under way: drains, idle stops and the watchdog depend on it.
 
 A report goes out at most ten times a second when something changed, and every two seconds when nothing did. A
-daemon that is away is asked again in silence: the routes say already that it is lost. `Observer` is pure.
+daemon that is away is asked again in silence: the routes say already that it is lost. `Observer` is pure. Targets that
+are found silent on the way rest (`gateway.silence`).
 """
 
 import asyncio
@@ -15,9 +16,12 @@ from core.client import DaemonClient
 from core.clock import Clock
 from core.errors import LlmgwError
 from gateway.loads import Loads, TargetLoad, UnderWay
+from gateway.silence import Silence
 from gateway.state import RouteState
 
 DEBOUNCE_S = 0.1
+SILENT_REST_S = 2 * REPORT_EVERY_S
+"""A silent target is not asked until the next look but one; until then it has been looked at again."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,7 @@ class Reporter:
         self._loads = loads
         self._clock = clock
         self._observer = Observer()
+        self._silence = Silence()
         self._source = f"{os.getpid()}-{secrets.token_hex(4)}"
 
     async def run(self) -> None:
@@ -102,7 +107,10 @@ class Reporter:
         if routes is None:
             return
         table = routes.lookup.table
-        runtimes = self._observer.observe(self._loads, self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        for load in self._silence.find(self._loads, now_s):
+            load.health.rest(SILENT_REST_S)
+        runtimes = self._observer.observe(self._loads, now_s)
         report = ActivityReport(source=self._source, epoch=table.epoch, version=table.version, runtimes=runtimes)
         try:
             await self._daemon.report_activity(report)

@@ -52,6 +52,7 @@ from gateway.usage.meter import Meter
 from gateway.usage.reporter import UsageReporter
 from gateway.usage.spool import Spool
 from gateway.wake import Waker
+from gateway.witness import LogWitness
 
 
 def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
@@ -64,7 +65,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     pool = UpstreamPool()
     clock = SystemClock()
     seat = open_seat(environ)
-    loads = Loads(clock, seat)
+    loads = Loads(clock, seat, LogWitness(log))
     limiter = KeyLimiter(seat, clock)
     state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, loads, log)
     reporter = Reporter(daemon, state, loads, clock)

@@ -1,4 +1,4 @@
-"""Numbers that all gateway workers share: slots taken, requests that wait, cool-downs; and keys' (`gateway.key_area`).
+"""Numbers that all gateway workers share: slots, requests that wait, failures; and keys' (`gateway.key_area`).
 
 gunicorn's workers share nothing by themselves, and a limit that each keeps for itself is no limit. The arbiter makes
 one piece of shared memory before it forks, with a table of 64-bit cells in it: a row for each target, a column for each
@@ -7,6 +7,8 @@ clears the column of a worker that died, and then nothing of it remains. Column 
 
 A worker that takes a slot writes first, then reads the sum, and gives back when it is over (`gateway/slots.py`).
 Between its write and its read stands a `fence`: without one, two processors may each miss what the other wrote.
+
+Which target answered a conversation last is one more table, of hints that any worker may write over.
 
 What costs a request something here are `values` and `put`; rows are claimed when a route table comes.
 """
@@ -46,9 +48,22 @@ class Cell(IntEnum):
     """Interactive requests that the worker let in before standard ones, ever."""
     OVERTAKINGS_SEEN = 5
     """Their sum over all workers, when this one let a standard request in last."""
-    COOLING = 6
-    """Until when the worker holds a failure against the target; milliseconds, monotonic."""
+    MARK = 6
+    """What the worker holds against the target (`gateway.ejection`); the largest counts."""
+    FORGIVEN = 7
+    """The largest mark that the worker knows to be over."""
+    RESTING = 8
+    """Until when the target is not asked while others can be; milliseconds, monotonic."""
+    PROBING = 9
+    """1: a request of the worker finds out whether the target is back."""
+    NEWS = 10
+    """How often the worker wrote about any target; on a row of its own."""
 
+
+_GROWING = (Cell.OVERTAKINGS, Cell.NEWS)
+"""Sums that only grow: the arbiter keeps what a dead worker added, or they would go back."""
+_LATEST = (Cell.OVERTAKINGS_SEEN, Cell.MARK, Cell.FORGIVEN, Cell.RESTING)
+"""Of these the largest counts, and is kept likewise."""
 
 _HIGH = 0
 """The cell that says how many columns there are to read."""
@@ -57,7 +72,12 @@ _KEYS = _WAKERS + COLUMNS
 _CELLS = _KEYS + 2 * ROWS
 _ROW_CELLS = len(Cell) * COLUMNS
 _KEY_AREA = _CELLS + ROWS * _ROW_CELLS
-_SIZE_BYTES = 8 * (_KEY_AREA + KEY_AREA_CELLS)
+_CONVERSATIONS = _KEY_AREA + KEY_AREA_CELLS
+_SLOTS = 1 << 16
+_ROW_BITS = ROWS - 1
+_TAG = (1 << 63) - 1 & ~_ROW_BITS
+"""Of a conversation's number, what stands in its cell beside the row."""
+_SIZE_BYTES = 8 * (_CONVERSATIONS + _SLOTS)
 _UNPACK = tuple(struct.Struct(f"={columns}q").unpack_from for columns in range(COLUMNS + 1))
 
 
@@ -113,10 +133,11 @@ class Board:
             if not cells[_KEYS + 2 * row]:
                 continue
             base = _CELLS + row * _ROW_CELLS
-            # Counts that only ever grow are kept by the arbiter, or the sum of the others would go back.
-            cells[base + Cell.OVERTAKINGS * COLUMNS] += cells[base + Cell.OVERTAKINGS * COLUMNS + column]
-            seen = base + Cell.OVERTAKINGS_SEEN * COLUMNS
-            cells[seen] = max(cells[seen], cells[seen + column])
+            for cell in _GROWING:
+                cells[base + cell * COLUMNS] += cells[base + cell * COLUMNS + column]
+            for cell in _LATEST:
+                kept = base + cell * COLUMNS
+                cells[kept] = max(cells[kept], cells[kept + column])
             for cell in Cell:
                 cells[base + cell * COLUMNS + column] = 0
         self.keys.clear_column(column)
@@ -156,6 +177,15 @@ class Board:
             return found
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN)
+
+    def remember(self, conversation: int, row: int) -> None:
+        """Which target answered it. A hint that anybody may write over: one cell, so it is never half a hint."""
+        self.cells[_CONVERSATIONS + conversation % _SLOTS] = conversation & _TAG | row
+
+    def recall(self, conversation: int) -> int | None:
+        """The row of the target that answered it last; None: that was forgotten."""
+        hint = self.cells[_CONVERSATIONS + conversation % _SLOTS]
+        return hint & _ROW_BITS if hint & _TAG == conversation & _TAG else None
 
     def _is_free(self, row: int) -> bool:
         base = _CELLS + row * _ROW_CELLS

@@ -3,13 +3,12 @@
 from time import monotonic
 
 from core.api import RouteTarget
-from gateway.loads import Loads
-from gateway.router import order_targets
+from gateway.affinity import is_worth_finding, read_beginning
+from gateway.ejection import Standing
+from gateway.loads import Loads, TargetLoad
+from gateway.router import Field, Order, Why, build_field, order_targets
 from gateway.state import Routes, RouteState
 from gateway.table import ModelEntry
-
-Candidates = tuple[RouteTarget, ...]
-"""Targets in the order in which they are asked; the request holds a slot of the first."""
 
 
 class Choice:
@@ -18,50 +17,108 @@ class Choice:
     def __init__(self, state: RouteState, loads: Loads) -> None:
         self._state = state
         self._loads = loads
+        self._fields: dict[int, tuple[Field, tuple[TargetLoad, ...]]] = {}
+        """By the identity of `ModelEntry.ready`'s value, which lives as long as these routes."""
+        self._fields_of: Routes | None = None
 
-    def take_now(self, routes: Routes, entry: ModelEntry, path: str, unit: int) -> Candidates | None:
-        """A slot, if one is free and nobody has waited for it. `routes` are the present ones."""
+    def take_now(self, routes: Routes, entry: ModelEntry, path: str, unit: int, body: bytes) -> Order | None:
+        """A slot of the first target, if one is free and nobody has waited for it. `routes` are the present ones.
+
+        Where the order is a probe, whoever gets it must `end_probe` at the first target.
+        """
         ready = entry.ready[path]
         if len(ready) == 1:
-            return ready if routes.upstreams[ready[0].id].load.slots.try_take(unit) else None
-        ordered, usable = self._order(entry, ready)
-        for target in ordered[:usable]:
-            if routes.upstreams[target.id].load.slots.try_take(unit):
-                return _with_first(ordered, target)
+            return Order(ready, 1, Why.ONLY) if routes.upstreams[ready[0].id].load.slots.try_take(unit) else None
+        beginning = read_beginning(body)
+        order = self._order(routes, ready, body, beginning)
+        for target in order.targets[: order.usable]:
+            load = routes.upstreams[target.id].load
+            if load.slots.try_take(unit):
+                self._sent(load, beginning)
+                if order.why is Why.PROBE and target is not order.targets[0]:
+                    routes.upstreams[order.targets[0].id].load.health.end_probe()
+                return _with_first(order, target)
+        if order.why is Why.PROBE:
+            routes.upstreams[order.targets[0].id].load.health.end_probe()
         return None
 
-    async def take(self, routes: Routes, entry: ModelEntry, path: str, unit: int) -> tuple[Candidates, float] | None:
+    async def take(
+        self, routes: Routes, entry: ModelEntry, path: str, unit: int, body: bytes
+    ) -> tuple[Order, float] | None:
         """A slot, and how long it was waited for (seconds); None: the routes have changed, look again.
 
         Raises: ApiError when too many wait already, or the wait is too long.
         """
-        found = self.take_now(routes, entry, path, unit)
+        found = self.take_now(routes, entry, path, unit, body)
         if found is not None:
             return found, 0.0
-        ordered, usable = self._order(entry, entry.ready[path])
-        loads = [routes.upstreams[target.id].load for target in ordered[:usable]]
+        # A probe is for who need not wait.
+        beginning = read_beginning(body)
+        order = self._order(routes, entry.ready[path], body, beginning, probes=False)
+        loads = [routes.upstreams[target.id].load for target in order.targets[: order.usable]]
         begun_s = monotonic()
         with loads[0].wait():
             slots = await loads[0].slots.wait(unit, entry.model.id, [load.slots for load in loads[1:]])
         if slots is None:
             return None
-        chosen = next(target for target, load in zip(ordered, loads, strict=False) if load.slots is slots)
+        chosen = next(target for target, load in zip(order.targets, loads, strict=False) if load.slots is slots)
         now = self._state.routes
         upstream = now.upstreams.get(chosen.id) if now is not None else None
         if upstream is None or not upstream.is_ready:
             slots.release(unit)
             return None
-        return _with_first(ordered, chosen), monotonic() - begun_s
+        self._sent(upstream.load, beginning)
+        return _with_first(order, chosen), monotonic() - begun_s
 
-    def _order(self, entry: ModelEntry, ready: Candidates) -> tuple[Candidates, int]:
-        """Best first, and how many of them are worth asking first: one that failed a moment ago only if all did."""
+    def _sent(self, load: TargetLoad, beginning: int | None) -> None:
+        load.recent = (load.recent or 0.0) + 1.0
+        if beginning is not None:
+            self._loads.remember(beginning, load)
+
+    def _order(
+        self,
+        routes: Routes,
+        ready: tuple[RouteTarget, ...],
+        body: bytes,
+        beginning: int | None,
+        *,
+        probes: bool = True,
+    ) -> Order:
+        """Best first. When it is a probe, this request is the one that may."""
         if len(ready) == 1:
-            return ready, 1
-        cooling = self._loads.cooling(ready)
-        ordered = order_targets(ready, self._loads.in_use(ready), cooling, self._loads.turn(entry.model.id))
-        usable = sum(target.id not in cooling for target in ordered)
-        return ordered, usable or len(ordered)
+            return Order(ready, 1, Why.ONLY)
+        field, loads = self._field(routes, ready)
+        standings = self._loads.standings(ready)
+        # After the standings: who has just come back begins with as many as the others.
+        recent = self._loads.recent(loads)
+        in_flight = [load.slots.in_use for load in loads]
+        remembered = None
+        if beginning is not None and is_worth_finding(body):
+            row = self._loads.recall(beginning)
+            remembered = next((index for index, load in enumerate(loads) if load.slots.row_index == row), None)
+        else:
+            beginning = None
+        while True:
+            order = order_targets(field, in_flight, recent, standings, beginning, remembered)
+            if order.why is not Why.PROBE:
+                return order
+            first = order.targets[0].id
+            if probes and routes.upstreams[first].load.health.try_probe():
+                return order
+            standings = {**standings, first: Standing.OUT}
+
+    def _field(self, routes: Routes, ready: tuple[RouteTarget, ...]) -> tuple[Field, tuple[TargetLoad, ...]]:
+        if routes is not self._fields_of:
+            self._fields_of, self._fields = routes, {}
+        found = self._fields.get(id(ready))
+        if found is None:
+            loads = tuple(routes.upstreams[target.id].load for target in ready)
+            found = self._fields[id(ready)] = build_field(ready), loads
+        return found
 
 
-def _with_first(ordered: Candidates, first: RouteTarget) -> Candidates:
-    return (first, *(target for target in ordered if target is not first))
+def _with_first(order: Order, first: RouteTarget) -> Order:
+    """The order with the target first that had a slot."""
+    if first is order.targets[0]:
+        return order
+    return Order((first, *(target for target in order.targets if target is not first)), order.usable, Why.LOAD)

@@ -17,7 +17,7 @@ from core.http.exchange import ExchangeError, exchange
 from core.http.heads import downstream_fields, is_event_stream
 from core.http.plan import Attempt, RelayOutcome
 from core.http.pool import Target
-from core.http.verdict import Ended, Verdict, classify_status
+from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
 from gateway.errors import ApiError
 from gateway.relay import InferencePlan, explain_failure
 from gateway.translate.failures import BadAnswer, EngineError
@@ -96,6 +96,10 @@ class EditedAnswer:
         self._first_byte_s: float | None = None
 
     @property
+    def status(self) -> int | None:
+        return self._status
+
+    @property
     def size_bytes(self) -> int:
         return self._size
 
@@ -143,7 +147,7 @@ class EditedAnswer:
             except BaseException:
                 self._finish(target, Ended.CLIENT_GONE)
                 raise
-            following, passes = self._judge(target, answer.status)
+            following, passes = self._judge(target, answer)
             if passes:
                 return answer, target, route
             await answer.__aexit__(None, None, None)
@@ -154,15 +158,21 @@ class EditedAnswer:
 
     def _ask(self, target: Target, route: RouteTarget, headers: Headers) -> exchange:
         path, body = self._edit.request(route)
-        lines = self._plan.request_lines
-        return exchange(target, method=b"POST", path=path, headers=headers, body=body, added=lines)
+        return exchange(
+            target, method=b"POST", path=path, headers=headers, body=body, added=self._plan.request_lines,
+            first_byte_timeout_s=self._plan.first_byte_timeout_s,
+            between_bytes_timeout_s=self._plan.between_bytes_timeout_s,
+        )  # fmt: skip
 
-    def _judge(self, target: Target, status: int) -> tuple[Target | None, bool]:
+    def _judge(self, target: Target, answer: exchange) -> tuple[Target | None, bool]:
         """The next target, and whether this one's answer is the client's."""
+        status = answer.status
         verdict, ended = classify_status(status)
         if verdict is Verdict.PASS:
             return None, True
-        following = self._plan.next_target(Attempt(target, ended, status))
+        following = self._plan.next_target(
+            Attempt(target, ended, status, retry_after_s=read_retry_after(answer.headers))
+        )
         if following is None and verdict is not Verdict.HIDE:
             return None, True
         self._over(target, ended, status)

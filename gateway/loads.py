@@ -1,9 +1,9 @@
 """The targets as this worker uses them: their slots, and what is under way there.
 
 A request counts, and holds its slot, from the moment it is dispatched until the connection to its target was really
-given back or closed: a client that left does not free a slot in which the engine still computes. Slots and cool-downs
-are shared with the other workers (`gateway/slots.py`, `board.py`), what is under way is this worker's own, and
-`gateway/activity.py` tells the daemon of it.
+given back or closed: a client that left does not free a slot in which the engine still computes. Slots, and what is
+held against a target, are shared with the other workers (`gateway/slots.py`, `target_health.py`); what is under way is
+this worker's own, and `gateway/activity.py` tells the daemon of it.
 """
 
 import asyncio
@@ -15,10 +15,14 @@ from core.api import RouteTarget
 from core.clock import Clock
 from core.http.plan import Progress
 from gateway.board import Seat
+from gateway.ejection import Standing
 from gateway.slots import Slots
+from gateway.target_health import News, SilentWitness, TargetHealth, Witness
 from gateway.turns import limits_of
 
-COOLDOWN_S = 5.0
+RECENT_S = 10.0
+"""After so long half of what was sent to a target counts as recent no more."""
+_ALL_GOOD: Mapping[str, Standing] = {}
 
 
 class UnderWay(Protocol):
@@ -33,11 +37,21 @@ class UnderWay(Protocol):
 class TargetLoad:
     """One target, as this worker uses it."""
 
-    __slots__ = ("_changed", "_clock", "active", "done_bytes", "ended_s", "runtime_id", "slots", "under_way", "waiting")
+    __slots__ = (
+        "_changed", "_clock", "active", "done_bytes", "ended_s", "health", "is_ready", "recent", "runtime_id", "slots",
+        "under_way", "waiting",
+    )  # fmt: skip
 
-    def __init__(self, runtime_id: str, slots: Slots, clock: Clock, changed: asyncio.Event) -> None:
+    def __init__(
+        self, runtime_id: str, slots: Slots, health: TargetHealth, clock: Clock, changed: asyncio.Event
+    ) -> None:
         self.runtime_id = runtime_id
         self.slots = slots
+        self.health = health
+        self.is_ready = False
+        """By the last route table."""
+        self.recent: float | None = None
+        """Requests that this worker sent there of late; None: it has just come, or come back."""
         self.active = 0
         self.waiting = 0
         self.ended_s: float | None = None
@@ -83,13 +97,20 @@ class TargetLoad:
 class Loads:
     """All targets by id. One event loop, no locks."""
 
-    def __init__(self, clock: Clock, seat: Seat) -> None:
+    def __init__(self, clock: Clock, seat: Seat, witness: Witness | None = None) -> None:
         self.changed = asyncio.Event()
         """Set after every change of what is under way."""
         self._clock = clock
         self._seat = seat
+        self._witness = witness or SilentWitness()
+        self._news = News(seat)
+        self._heard = -1
+        """Of the news, how much is known; less than nothing: look at all."""
+        self._troubled: dict[str, TargetHealth] = {}
+        """Targets against which there is, or was a moment ago, anything."""
+        self._halve_s = 0.0
+        """When recent requests count half next; monotonic."""
         self._targets: dict[str, TargetLoad] = {}
-        self._turns: dict[str, int] = {}
 
     def of(self, target: RouteTarget) -> TargetLoad:
         """The load of a target of the route table; kept for as long as the table has it or a request is there.
@@ -98,8 +119,10 @@ class Loads:
         """
         found = self._targets.get(target.id)
         if found is None:
-            slots = Slots(self._seat.row(target.id), self._clock)
-            found = self._targets[target.id] = TargetLoad(target.runtime, slots, self._clock, self.changed)
+            row = self._seat.row(target.id)
+            slots = Slots(row, self._clock)
+            health = TargetHealth(target.id, row, self._clock, self._news, self._witness)
+            found = self._targets[target.id] = TargetLoad(target.runtime, slots, health, self._clock, self.changed)
         found.slots.configure(limits_of(target))
         return found
 
@@ -107,11 +130,18 @@ class Loads:
         """The table has these and no others. Who waits for one that is not ready any more must look again."""
         known = {target.id for target in targets}
         ready = {target.id for target in targets if target.ready}
+        self._heard = -1
         for target_id, load in list(self._targets.items()):
             if target_id not in ready:
                 load.slots.look_again()
+            elif not load.is_ready:
+                # The daemon has seen it work, after whatever we held against it.
+                load.health.pardon()
+                load.recent = None
+            load.is_ready = target_id in ready
             if target_id not in known and load.is_idle:
                 del self._targets[target_id]
+                self._troubled.pop(target_id, None)
                 load.slots.close()
         self.changed.set()
 
@@ -133,33 +163,74 @@ class Loads:
     def __iter__(self) -> Iterator[TargetLoad]:
         return iter(self._targets.values())
 
+    def find(self, target_id: str) -> TargetLoad | None:
+        return self._targets.get(target_id)
+
     def in_use(self, targets: Sequence[RouteTarget]) -> Mapping[str, int]:
         """Requests at each of these targets and waiting for it, over all workers."""
         return {target.id: self._targets[target.id].slots.in_use for target in targets if target.id in self._targets}
 
-    def cooling(self, targets: Sequence[RouteTarget]) -> Collection[str]:
-        """Those of these targets that failed less than `COOLDOWN_S` ago, in whichever worker."""
+    def standings(self, targets: Sequence[RouteTarget]) -> Mapping[str, Standing]:
+        """Those of these targets that are not good, and how they stand, in whichever worker they failed."""
+        heard = self._news.count()
+        if heard != self._heard:
+            self._look(heard)
+        if not self._troubled:
+            return _ALL_GOOD
+        found: dict[str, Standing] = {}
+        for target in targets:
+            health = self._troubled.get(target.id)
+            if health is not None:
+                standing = health.standing()
+                if standing is Standing.GOOD:
+                    self._recovered(target.id)
+                else:
+                    found[target.id] = standing
+        return found
+
+    def recall(self, conversation: int) -> int | None:
+        """`Slots.row_index` of the target that answered a conversation last, in whichever worker; None: not known."""
+        return self._seat.board.recall(conversation)
+
+    def remember(self, conversation: int, load: TargetLoad) -> None:
+        """The target will have its beginning in its cache."""
+        self._seat.board.remember(conversation, load.slots.row_index)
+
+    def _recovered(self, target_id: str) -> None:
+        """It was asked by hardly anybody; that must not count as a debt to it."""
+        del self._troubled[target_id]
+        self._targets[target_id].recent = None
+
+    def _look(self, heard: int) -> None:
+        """Somebody wrote: who is in trouble now?"""
+        self._heard = heard
         now_s = self._clock.monotonic_s()
-        known = [(target.id, self._targets.get(target.id)) for target in targets]
-        return {id_ for id_, load in known if load is not None and load.slots.cooling_until_s > now_s}
+        for target_id, load in self._targets.items():
+            health = load.health
+            if health.is_failing:
+                health.is_doubted = True
+                self._troubled[target_id] = health
+            elif health.resting_until_s > now_s:
+                self._troubled[target_id] = health
+            elif target_id in self._troubled:
+                self._recovered(target_id)
 
-    def turn(self, model_id: str) -> int:
-        """A number that grows by one with each request for the model."""
-        turn = self._turns.get(model_id, 0)
-        self._turns[model_id] = turn + 1
-        return turn
-
-    def failed(self, target_id: str) -> None:
-        """The target could not be reached or failed: for a while it comes last."""
-        load = self._targets.get(target_id)
-        if load is not None:
-            load.slots.hold_against(self._clock.monotonic_s() + COOLDOWN_S)
-
-    def worked(self, target_id: str) -> None:
-        """The target answered: what this worker held against it is forgotten."""
-        load = self._targets.get(target_id)
-        if load is not None and load.slots.holds_something_against:
-            load.slots.hold_against(0)
+    def recent(self, loads: Sequence[TargetLoad]) -> Sequence[float]:
+        """Requests that were sent to each of these of late; who is new has had as many as the others on average."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._halve_s:
+            self._halve_s = now_s + RECENT_S
+            for load in self._targets.values():
+                load.recent = None if load.recent is None else load.recent / 2
+        known = [load.recent for load in loads if load.recent is not None]
+        if len(known) < len(loads):
+            usual = sum(known) / len(known) if known else 0.0
+            for index, load in enumerate(loads):
+                if load.recent is None:
+                    # A little more for some, so that workers which begin together begin with different targets.
+                    load.recent = usual + (index + 1 - self._seat.column) % len(loads) / 1000
+            known = [load.recent or 0.0 for load in loads]
+        return known
 
     def _woken(self) -> None:
         self._seat.hush()

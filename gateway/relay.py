@@ -5,7 +5,7 @@ tell. Between the head of an answer and its end no code in here runs, unless the
 model than the engine has (`gateway/renamed.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.api import RouteTarget
@@ -20,17 +20,17 @@ from gateway.errors import ApiError, stream_error_event
 from gateway.key_limits import KeyLimiter
 from gateway.late_errors import find_dialect
 from gateway.loads import Loads
+from gateway.router import Order, Why
 from gateway.state import RouteState, Upstream
+from gateway.target_health import TargetHealth
 from gateway.usage.account import Accountant
 from gateway.usage.asking import USAGE_EVENTS, ask_for_usage, is_asked, may_be_asked
 
 MAX_ATTEMPTS = 4
-"""Targets that one request may be sent to."""
+"""Targets that one request may be sent to; one that cannot even be connected to was sent nothing."""
 
-_HOLD_AGAINST = frozenset(
-    {Ended.CONNECT_FAILED, Ended.CLOSED_EARLY, Ended.SERVER_ERROR, Ended.MALFORMED, Ended.FIRST_BYTE_TIMEOUT}
-)
-"""Endings after which a target comes last for a while. Being full, and a client's own mistakes, are not among them."""
+_AFTER_THE_HEAD = frozenset({Ended.UPSTREAM_BROKEN, Ended.BETWEEN_BYTES_TIMEOUT})
+"""Failures after which no other target is asked for."""
 
 _BROKEN_EVENT = stream_error_event("upstream_broken", "The answer broke off: the engine ended before its end.")
 
@@ -50,21 +50,30 @@ class InferencePlan(RelayPlan):
     """One request's way over its targets. It comes with a slot of the first; whoever makes it must `close` it."""
 
     __slots__ = (
-        "_candidates", "_dispatcher", "_has_slot", "_held", "_next", "_unit", "_upstreams", "edits_body", "is_short",
-        "path", "progress", "record",
+        "_candidates", "_dispatcher", "_doubts", "_has_slot", "_held", "_next", "_probed", "_sent", "_unit",
+        "_upstreams", "between_bytes_timeout_s", "edits_body", "first_byte_timeout_s", "is_short", "path", "progress",
+        "record", "why",
     )  # fmt: skip
 
     error_event = _BROKEN_EVENT
 
     def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
-        self, dispatcher: Dispatcher, upstreams: Mapping[str, Upstream], candidates: Sequence[RouteTarget],
-        record: RequestRecord, unit: int, path: bytes = b"",
+        self, dispatcher: Dispatcher, upstreams: Mapping[str, Upstream], order: Order, record: RequestRecord, unit: int,
+        path: bytes = b"",
     ) -> None:  # fmt: skip
         self.path = path
         self._dispatcher = dispatcher
         self._upstreams = upstreams
-        self._candidates = candidates
+        self._candidates = order.targets
+        self.why = order.why
+        """Why the first target is the first."""
         self._next = 0
+        self._sent = 0
+        """Attempts that were more than a connect."""
+        self._doubts: int | None = None
+        """The mark of a target that has failed, when this request was sent there: an answer ends what it stands for."""
+        self._probed: TargetHealth | None = None
+        """Whom this request, as the only one, finds out about."""
         self._unit = unit
         self._has_slot = True
         """Of the first candidate, taken before this was made and not used yet."""
@@ -87,25 +96,47 @@ class InferencePlan(RelayPlan):
         self.progress = progress
 
     def next_target(self, failed: Attempt | None) -> Target | None:
-        if failed is not None and failed.ended in _HOLD_AGAINST:
-            self._dispatcher.loads.failed(failed.target.name)
+        if failed is not None:
+            self._blame(failed)
         if self._has_slot:
             self._has_slot = False
             self._next = 1
             upstream = self._upstreams[self._candidates[0].id]
+            if self.why is Why.PROBE:
+                self._probed = upstream.load.health
         else:
             following = self._find_next()
             if following is None:
                 return None
             upstream = following
+        self.first_byte_timeout_s = upstream.first_byte_timeout_s
+        self.between_bytes_timeout_s = upstream.between_bytes_timeout_s
+        health = upstream.load.health
+        if health.is_doubted and health.is_failing:
+            self._doubts = health.mark
         upstream.load.begin(self)
         self._held.append(upstream)
         return upstream.target
 
+    def _blame(self, failed: Attempt) -> None:
+        """The target failed this request, and another may be asked."""
+        if failed.ended is not Ended.CONNECT_FAILED:
+            self._sent += 1
+        self._doubts = None
+        load = self._dispatcher.loads.find(failed.target.name)
+        if load is not None:
+            load.health.failed(failed.ended, failed.retry_after_s)
+            self._end_probe(load.health)
+
+    def _end_probe(self, health: TargetHealth) -> None:
+        if self._probed is health:
+            self._probed = None
+            health.end_probe()
+
     def _find_next(self) -> Upstream | None:
         """The next candidate with a free slot, by the routes of this moment: much may have changed since the first."""
         routes = self._dispatcher.state.routes
-        while routes is not None and self._next < min(len(self._candidates), MAX_ATTEMPTS):
+        while routes is not None and self._next < len(self._candidates) and self._sent < MAX_ATTEMPTS:
             target_id = self._candidates[self._next].id
             self._next += 1
             upstream = routes.upstreams.get(target_id)
@@ -126,7 +157,10 @@ class InferencePlan(RelayPlan):
         """Give back a slot that was never used."""
         if self._has_slot:
             self._has_slot = False
-            self._upstreams[self._candidates[0].id].load.slots.release(self._unit)
+            load = self._upstreams[self._candidates[0].id].load
+            load.slots.release(self._unit)
+            if self.why is Why.PROBE:
+                load.health.end_probe()
 
     @property
     def asked(self) -> str:
@@ -158,18 +192,28 @@ class InferencePlan(RelayPlan):
     def response_headers(self, target: Target) -> bytes:
         record = self.record
         record.target = target.name
+        if self._doubts is not None:
+            self._settle_doubts(target)
         lines = b"x-request-id: %b\r\n%b" % (record.request_id.encode("ascii"), self._upstreams[target.name].header)
         return lines if record.place is None else lines + record.place.header_lines()
 
+    def _settle_doubts(self, target: Target) -> None:
+        """The head of its answer is here: whoever waited for that need not wait for the end of it."""
+        status = self.progress.status if self.progress is not None else None
+        health = self._upstreams[target.name].load.health
+        if status is not None and status < 500 and self._doubts is not None:
+            health.worked(self._doubts)
+            self._doubts = None
+            self._end_probe(health)
+
     def attempt_ended(self, attempt: Attempt) -> None:
-        self._release(attempt.target)
-        if attempt.ended is Ended.COMPLETE and len(self._candidates) > 1:
-            self._dispatcher.loads.worked(attempt.target.name)
+        self._release(attempt)
 
     def ended(self, outcome: RelayOutcome) -> None:
         # A target that was named for a retry which the client did not wait for was never asked.
         for upstream in self._held:
             upstream.load.end(self, self._unit)
+            self._end_probe(upstream.load.health)
         self._held.clear()
         self.progress = None
         record = self.record
@@ -184,11 +228,18 @@ class InferencePlan(RelayPlan):
             self._dispatcher.accountant.fill(record, outcome)
             self._dispatcher.endings.tell(record)
 
-    def _release(self, target: Target) -> None:
+    def _release(self, attempt: Attempt) -> None:
         for upstream in self._held:
-            if upstream.target is target:
+            if upstream.target is attempt.target:
                 self._held.remove(upstream)
-                upstream.load.end(self, self._unit)
+                load = upstream.load
+                load.end(self, self._unit)
+                if attempt.ended in _AFTER_THE_HEAD:
+                    load.health.failed(attempt.ended)
+                elif load.health.is_doubted and attempt.ended is Ended.COMPLETE and (attempt.status or 500) < 500:
+                    load.health.worked(self._doubts or 0)
+                if self._probed is not None:
+                    self._end_probe(load.health)
                 return
 
 

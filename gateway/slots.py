@@ -147,24 +147,14 @@ class Slots:
         return count(counts) + count_waiting(counts)
 
     @property
+    def row_index(self) -> int:
+        """Names the target on the board, for all workers."""
+        return self._row.index
+
+    @property
     def waiting(self) -> int:
         """Of this worker."""
         return len(self._queue)
-
-    # Cool-downs
-
-    def hold_against(self, until_s: float) -> None:
-        """The target failed; 0: it works again."""
-        self._row.put(Cell.COOLING, int(until_s * 1000))
-
-    @property
-    def cooling_until_s(self) -> float:
-        return max(self._row.values(Cell.COOLING)) / 1000
-
-    @property
-    def holds_something_against(self) -> bool:
-        """Whether this worker does; what others hold passes by itself."""
-        return self._row.own(Cell.COOLING) > 0
 
     # How it is done
 

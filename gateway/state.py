@@ -35,6 +35,8 @@ class Upstream:
     is_ready: bool
     header: bytes
     """The line that tells the client which target answered."""
+    first_byte_timeout_s: float | None
+    between_bytes_timeout_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,12 @@ class RouteState:
         """The pool's target for one of the table's: the same as before when nothing changed, with its connections."""
         pooled = self._pool.target(target.id, target.host, target.port, key.reveal() if key else "")
         return Upstream(
-            pooled, self._loads.of(target), target.ready, b"x-llmgw-target: %b\r\n" % header_safe(target.id)
+            target=pooled,
+            load=self._loads.of(target),
+            is_ready=target.ready,
+            header=b"x-llmgw-target: %b\r\n" % header_safe(target.id),
+            first_byte_timeout_s=target.first_byte_timeout_ms / 1000 or None,
+            between_bytes_timeout_s=target.between_bytes_timeout_ms / 1000 or None,
         )
 
     async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float) -> bool:

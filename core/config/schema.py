@@ -127,6 +127,10 @@ class Runtime(Section, frozen=True, kw_only=True):
     queue_timeout_ms: NonNegative = 240_000
     """How long one may wait; 0: for ever."""
     queue_retry_after_seconds: Positive = 2
+    first_byte_timeout_ms: NonNegative = 0
+    """How long an engine may be silent before its answer begins; 0: as long as it takes."""
+    between_bytes_timeout_ms: NonNegative = 0
+    """And within its answer."""
     interactive_reserved_slots: NonNegative = 0
     """Of the slots, for requests of the class `interactive` only."""
     request_startup_wait_ms: NonNegative = 1000

@@ -5,7 +5,8 @@
         async for data in answer:       # decoded body, as it comes
             ...
 
-Leaving the block before the end, cancelled or not, closes the upstream at once. The caller owns the deadline.
+Leaving the block before the end, cancelled or not, closes the upstream at once. The caller owns the deadline of the
+whole; how long the upstream may be silent can be given.
 """
 
 import asyncio
@@ -61,8 +62,13 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
         body: bytes,
         added: bytes = b"",
         rest: Rest | None = None,
+        first_byte_timeout_s: float | None = None,
+        between_bytes_timeout_s: float | None = None,
     ) -> None:
         self.status = 0
+        # Who is still sending cannot be answered yet, and how fast a client sends is not the upstream's doing.
+        self._first_byte_timeout_s = first_byte_timeout_s if rest is None else None
+        self._between_bytes_timeout_s = between_bytes_timeout_s
         self.headers: Headers = []
         self.decodes = True
         self._target = target
@@ -118,7 +124,7 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
             if self._is_over:
                 raise StopAsyncIteration
             self._changed.clear()
-            await self._changed.wait()
+            await self._wait(self._between_bytes_timeout_s, Ended.BETWEEN_BYTES_TIMEOUT)
         data = self._queue.popleft()
         self._queued_bytes -= len(data)
         if self._connection is not None and self._queued_bytes <= self._limit_bytes // 2:
@@ -175,13 +181,21 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
             self._sending = asyncio.get_running_loop().create_task(self._send(connection, self._rest))
         while not self.status and self._failure is None:
             self._changed.clear()
-            await self._changed.wait()
+            await self._wait(self._first_byte_timeout_s, Ended.FIRST_BYTE_TIMEOUT)
         if self._failure is None:
             return True
         if not self._failure[2]:
             raise self._error()
         self._failure = None
         return False
+
+    async def _wait(self, timeout_s: float | None, ended: Ended) -> None:
+        """For the upstream to say something. Raises: ExchangeError when it does not."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            raise ExchangeError(self._target, ended, f"nothing for {timeout_s:g} s") from None
 
     async def _connect(self) -> UpstreamConnection:
         found: asyncio.Future[tuple[UpstreamConnection | None, str]] = asyncio.get_running_loop().create_future()

@@ -23,6 +23,8 @@ class Attempt(msgspec.Struct, frozen=True):
     ended: Ended
     status: int | None = None
     detail: str = ""
+    retry_after_s: float | None = None
+    """What an upstream that is full said of when to come back."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -59,6 +61,10 @@ class RelayOutcome(msgspec.Struct, frozen=True):
 
 class Progress(Protocol):
     """A look at a relay while it runs; costs the relay nothing."""
+
+    @property
+    def status(self) -> int | None:
+        """Of the answer; None before there is one."""
 
     @property
     def size_bytes(self) -> int:

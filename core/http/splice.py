@@ -20,7 +20,7 @@ from core.http.pool import Target
 from core.http.repeat import RememberedResponse
 from core.http.trim import Trimmer
 from core.http.upstream import UpstreamConnection
-from core.http.verdict import Ended, Verdict, classify_status
+from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
 
 _BEGIN_BYTES = 1024
 _TAIL_BYTES = 1024
@@ -157,6 +157,10 @@ class Relay:
     # core.http.plan.Progress
 
     @property
+    def status(self) -> int | None:
+        return self._status
+
+    @property
     def size_bytes(self) -> int:
         return self._size
 
@@ -211,7 +215,8 @@ class Relay:
         if status >= 400:
             verdict, ended = classify_status(status)
             if verdict is not Verdict.PASS:
-                self._next = self._plan.next_target(Attempt(target, ended, status))
+                attempt = Attempt(target, ended, status, retry_after_s=read_retry_after(framing.headers))
+                self._next = self._plan.next_target(attempt)
                 if self._next is not None or verdict is Verdict.HIDE:
                     self._rejected = (ended, status)
                     return False

@@ -3,6 +3,7 @@
 Pure; read and tested without a socket.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -43,6 +44,15 @@ class Verdict(StrEnum):
 
 
 _ELSEWHERE = {429: Ended.BUSY, 503: Ended.BUSY} | dict.fromkeys((500, 502, 504), Ended.SERVER_ERROR)
+
+
+def read_retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
+    """Seconds that a `Retry-After` asks for; None where there is none, or it is a date: clocks differ."""
+    for name, value in headers:
+        if name.lower() == b"retry-after":
+            digits = value.strip()
+            return float(digits) if digits.isdigit() and len(digits) <= 9 else None
+    return None
 
 
 def classify_status(status: int) -> tuple[Verdict, Ended]:

@@ -14,7 +14,7 @@ _LIVE_FIELDS = frozenset(
         *("enabled", "keepWarm", "preferredWarm", "priority", "idleStopMs"),
         *("startupTimeoutMs", "healthUrl", "warmup", "watchdog"),
         *("maxQueuedRequests", "queueTimeoutMs", "queueRetryAfterSeconds"),
-        *("interactiveReservedSlots", "requestStartupWaitMs"),
+        *("interactiveReservedSlots", "requestStartupWaitMs", "firstByteTimeoutMs", "betweenBytesTimeoutMs"),
     }
 )
 """Settings that take effect without a restart, so they are no part of the hash."""

@@ -74,8 +74,9 @@ class FormAnswer(EditedAnswer):
         body = self._early.under(self._entry.upstream_name(route))
         lines = self._plan.request_lines
         return exchange(
-            target, method=b"POST", path=self._path, headers=headers, body=body, added=lines, rest=self._rest
-        )
+            target, method=b"POST", path=self._path, headers=headers, body=body, added=lines, rest=self._rest,
+            between_bytes_timeout_s=self._plan.between_bytes_timeout_s,
+        )  # fmt: skip
 
 
 class FormPlan(InferencePlan):
@@ -114,7 +115,7 @@ class Forms(Inference):
         if client is not None and dialect is not None:
             client.expect_events(dialect)
         rest = FormRest(incoming, len(early.data))
-        plan, entry = await self._plan(early.model, fields, peer, read_class(fields), record)
+        plan, entry = await self._plan(early.model, b"", fields, peer, read_class(fields), record)
         try:
             await FormAnswer(plan, entry, early, rest, self.raw_path).respond(req, resp)
         except ApiError as error:

@@ -127,12 +127,12 @@ class Inference:
             return None
         if head.grant.limits is not None and not self._take_place(head.grant, record):
             return None
-        candidates = self._choice.take_now(head.routes, entry, self.path, head.unit)
-        if candidates is None:
+        order = self._choice.take_now(head.routes, entry, self.path, head.unit, client.body)
+        if order is None:
             if record.place is not None:
                 record.place.undo()
             return None
-        return DirectPlan(self._dispatcher, head.routes.upstreams, candidates, record, head.unit, self.raw_path)
+        return DirectPlan(self._dispatcher, head.routes.upstreams, order, record, head.unit, self.raw_path)
 
     def _judge_head(self, client: ClientStream) -> HeadJudgement:
         """Who asks, and whether the body can be read. Raises: ApiError.
@@ -172,7 +172,7 @@ class Inference:
         unit = read_class(fields)
         ticket = find_ticket(req.scope)
         for left in reversed(range(_ROUNDS)):
-            plan, entry = await self._plan(asked, fields, peer, unit, record)
+            plan, entry = await self._plan(asked, body, fields, peer, unit, record)
             if ticket is not None:
                 ticket.follow(plan)
             try:
@@ -201,7 +201,7 @@ class Inference:
         return await client.relay(plan, path=self.raw_path)
 
     async def _plan(
-        self, asked: str, fields: dict[bytes, bytes], peer: str, unit: int, record: RequestRecord
+        self, asked: str, body: bytes, fields: dict[bytes, bytes], peer: str, unit: int, record: RequestRecord
     ) -> tuple[InferencePlan, ModelEntry]:
         """A slot of a target that is ready, waited for if need be. Raises: ApiError."""
         while True:
@@ -211,12 +211,12 @@ class Inference:
             if not entry.ready[self.path]:
                 await self._wait_ready(entry, asked)
                 continue
-            taken = await self._choice.take(routes, entry, self.path, unit)
+            taken = await self._choice.take(routes, entry, self.path, unit, body)
             now = self._state.routes
             if taken is not None and now is not None:
-                candidates, waited_s = taken
+                order, waited_s = taken
                 record.queued_s += waited_s
-                return self.plan_type(self._dispatcher, now.upstreams, candidates, record, unit), entry
+                return self.plan_type(self._dispatcher, now.upstreams, order, record, unit), entry
 
     def _read(self, head: HeadJudgement, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
         """Which model is asked for, and whether it is there for this key. Raises: ApiError."""

@@ -63,18 +63,27 @@ class FakeUpstream:
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "FakeUpstream":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen, on the same port as before."""
         app = web.Application(client_max_size=100 << 20)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         self.port = self._runner.addresses[0][1]
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+    async def stop(self) -> None:
+        """As a crash looks: connections are cut, and new ones refused."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
 
     async def wait_for(self, holds: Callable[[], bool]) -> None:
         """Wait for the counters to satisfy `holds`."""

@@ -18,6 +18,7 @@ class Stream:
 
     size_bytes: int = 0
     is_held_back: bool = False
+    status: int | None = None
     is_streamed: bool = True
 
     def __post_init__(self) -> None:

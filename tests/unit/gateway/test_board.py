@@ -35,7 +35,7 @@ def test_what_one_worker_writes_all_read_and_nobody_else_changes() -> None:
     yours.put(Cell.COUNTS, 1 << 40)
     assert sum(mine.values(Cell.COUNTS)) == sum(yours.values(Cell.COUNTS)) == 3 + (1 << 40)
     assert (mine.own(Cell.COUNTS), yours.own(Cell.COUNTS)) == (3, 1 << 40)
-    assert sum(mine.values(Cell.COOLING)) == 0
+    assert sum(mine.values(Cell.MARK)) == 0
 
 
 def test_nothing_of_a_dead_worker_remains_but_what_only_grows() -> None:
@@ -46,7 +46,9 @@ def test_nothing_of_a_dead_worker_remains_but_what_only_grows() -> None:
         mine.put(cell, 2)
     one.board.clear_column(two.column)
     sums = {cell: sum(mine.values(cell)) for cell in Cell}
-    grown = {Cell.OVERTAKINGS: 7, Cell.OVERTAKINGS_SEEN: 7}
+    grown = dict.fromkeys(
+        (Cell.OVERTAKINGS, Cell.OVERTAKINGS_SEEN, Cell.MARK, Cell.FORGIVEN, Cell.RESTING, Cell.NEWS), 7
+    )
     assert sums == dict.fromkeys(Cell, 2) | grown
 
 
@@ -116,3 +118,19 @@ def test_a_worker_finds_the_arbiters_board() -> None:
     column = board.offer_column(set())
     open_seat({BOARD_VARIABLE: f"{board.fd},{column}"}).row("t").put(Cell.COUNTS, 4)
     assert sum(Seat(board, board.offer_column({column})).row("t").values(Cell.COUNTS)) == 4
+
+
+def test_what_one_worker_remembers_of_a_conversation_all_recall() -> None:
+    one, two = seats(2)
+    for conversation in (0, 1, (1 << 64) - 1, 0xFEDCBA9876543210, 1 << 63):
+        one.board.remember(conversation, 4095)
+        assert two.board.recall(conversation) == 4095
+        two.board.remember(conversation, 7)
+        assert one.board.recall(conversation) == 7
+
+
+def test_another_conversation_in_the_same_cell_is_no_hint() -> None:
+    (one,) = seats(1)
+    one.board.remember(5 << 40 | 9, 7)
+    assert one.board.recall(6 << 40 | 9) is None
+    assert one.board.recall(12345 << 20) is None

@@ -15,11 +15,13 @@ from core.http.pool import Target, UpstreamPool
 from core.http.verdict import Ended
 from core.log import get_logger
 from gateway.board import open_seat
+from gateway.ejection import COOLDOWN_S, STREAK, Standing
 from gateway.ending import Endings, RequestRecord
 from gateway.key_limits import KeyLimiter
-from gateway.loads import COOLDOWN_S, Loads
+from gateway.loads import Loads
 from gateway.relay import MAX_ATTEMPTS, Dispatcher, InferencePlan, explain_failure
 from gateway.request_log import RequestLog
+from gateway.router import Order, Why
 from gateway.slots import Slots
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
@@ -46,7 +48,13 @@ class Bench:
         dispatcher = Dispatcher(self.state, self.loads, endings, Accountant(), KeyLimiter(seat, self.clock))
         routes = self.state.routes
         assert routes is not None and self.slots("t0").try_take(STANDARD)
-        self.plan = InferencePlan(dispatcher, routes.upstreams, self.candidates, self.record, STANDARD)
+        self.dispatcher, self.upstreams = dispatcher, routes.upstreams
+        self.plan = self.make_plan()
+
+    def make_plan(self, why: Why = Why.LOAD) -> InferencePlan:
+        """One request; it has a slot of the first target."""
+        order = Order(self.candidates, len(self.candidates), why)
+        return InferencePlan(self.dispatcher, self.upstreams, order, self.record, STANDARD)
 
     def publish(self, *targets: RouteTarget) -> None:
         self.state.apply(table(model("m", *targets)))
@@ -61,8 +69,18 @@ class Bench:
         return {id_: used for id_, used in self.loads.in_use(self.candidates).items() if used}
 
     @property
-    def cooling(self) -> set[str]:
-        return set(self.loads.cooling(self.candidates))
+    def standings(self) -> dict[str, Standing]:
+        return dict(self.loads.standings(self.candidates))
+
+    def fail(self, ended: Ended, times: int = 1) -> None:
+        """So many requests to the first target end like this."""
+        for _ in range(times):
+            assert self.slots("t0").try_take(STANDARD)
+            plan = self.make_plan()
+            attempt = Attempt(named(plan.next_target(None)), ended)
+            plan.next_target(attempt)
+            plan.attempt_ended(attempt)
+            plan.ended(outcome(Ended.NO_TARGET))
 
     def end(self, ended: Ended, at: Target | None, status: int | None = None) -> None:
         self.plan.ended(outcome(ended, at, status))
@@ -144,43 +162,145 @@ async def end_in_loop(bench: Bench, ended: Ended, at: Target) -> None:
 
 def test_a_request_is_sent_to_a_bounded_number_of_targets() -> None:
     bench = Bench(20)
-    asked = 0
-    failed = None
+    assert count_asked(bench, Ended.SERVER_ERROR) == MAX_ATTEMPTS
+
+
+def test_targets_that_cannot_be_connected_to_do_not_count_as_asked() -> None:
+    bench = Bench(20)
+    assert count_asked(bench, Ended.CONNECT_FAILED) == 20
+
+
+def count_asked(bench: Bench, ended: Ended) -> int:
+    """Targets that the request goes to when it always ends like this."""
+    asked, failed = 0, None
     while (found := bench.plan.next_target(failed)) is not None:
-        failed = Attempt(found, Ended.CONNECT_FAILED)
+        failed = Attempt(found, ended)
         bench.plan.attempt_ended(failed)
         asked += 1
-    assert asked == MAX_ATTEMPTS
+    return asked
 
 
 @pytest.mark.parametrize(
-    ("ended", "cools"),
+    ("ended", "times", "standing"),
     [
-        (Ended.CONNECT_FAILED, True),
-        (Ended.CLOSED_EARLY, True),
-        (Ended.SERVER_ERROR, True),
-        (Ended.MALFORMED, True),
-        (Ended.FIRST_BYTE_TIMEOUT, True),
-        (Ended.BUSY, False),
-        (Ended.UNAUTHORIZED, False),
-        (Ended.COMPLETE, False),
-        (Ended.CLIENT_GONE, False),
+        (Ended.CONNECT_FAILED, 1, Standing.OUT),
+        (Ended.CLOSED_EARLY, 1, Standing.OUT),
+        (Ended.MALFORMED, 1, Standing.OUT),
+        (Ended.FIRST_BYTE_TIMEOUT, 1, Standing.OUT),
+        (Ended.SERVER_ERROR, STREAK - 1, None),
+        (Ended.SERVER_ERROR, STREAK, Standing.OUT),
+        (Ended.UNAUTHORIZED, STREAK, Standing.OUT),
+        (Ended.UPSTREAM_BROKEN, STREAK, Standing.OUT),
+        (Ended.BETWEEN_BYTES_TIMEOUT, STREAK, Standing.OUT),
+        (Ended.BUSY, 1, Standing.RESTING),
+        (Ended.COMPLETE, STREAK, None),
+        (Ended.CLIENT_GONE, STREAK, None),
     ],
 )
-def test_only_failures_of_the_target_are_held_against_it(ended: Ended, cools: bool) -> None:
+def test_only_failures_of_the_target_are_held_against_it(ended: Ended, times: int, standing: Standing | None) -> None:
     bench = Bench(2)
-    bench.plan.next_target(Attempt(named(bench.plan.next_target(None)), ended))
-    assert ("t0" in bench.cooling) is cools
+    bench.fail(ended, times)
+    assert bench.standings.get("t0") is standing
+    assert "t1" not in bench.standings
 
 
-def test_a_cool_down_ends_by_time_and_by_an_answer() -> None:
+def test_an_answer_between_two_errors_ends_a_streak() -> None:
     bench = Bench(2)
-    bench.loads.failed("t0")
-    bench.loads.failed("t1")
-    bench.loads.worked("t1")
-    assert bench.cooling == {"t0"}
+    bench.fail(Ended.SERVER_ERROR, STREAK - 1)
+    bench.plan.attempt_ended(Attempt(named(bench.plan.next_target(None)), Ended.COMPLETE, 200))
+    bench.fail(Ended.SERVER_ERROR, STREAK - 1)
+    assert bench.standings == {}
+
+
+def test_an_error_that_is_passed_on_ends_no_streak() -> None:
+    bench = Bench(2)
+    bench.fail(Ended.SERVER_ERROR, STREAK - 1)
+    bench.plan.attempt_ended(Attempt(named(bench.plan.next_target(None)), Ended.COMPLETE, 500))
+    bench.fail(Ended.SERVER_ERROR)
+    assert bench.standings == {"t0": Standing.OUT}
+
+
+def test_a_target_that_says_how_long_it_is_full_rests_so_long() -> None:
+    bench = Bench(2)
+    bench.plan.next_target(Attempt(named(bench.plan.next_target(None)), Ended.BUSY, 429, retry_after_s=7.0))
+    bench.clock.now_s += 6.9
+    assert bench.standings == {"t0": Standing.RESTING}
+    bench.clock.now_s += 0.2
+    assert bench.standings == {}
+
+
+class Head:
+    """A relay that has passed on a head (`core.http.plan.Progress`)."""
+
+    size_bytes = 0
+    is_held_back = False
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+def begin_probe(bench: Bench) -> tuple[InferencePlan, Target]:
+    """The request that finds out whether the first target is back."""
+    bench.fail(Ended.CONNECT_FAILED)
     bench.clock.now_s += COOLDOWN_S
-    assert bench.cooling == set()
+    assert bench.standings == {"t0": Standing.RETURNING}
+    assert bench.slots("t0").try_take(STANDARD) and bench.upstreams["t0"].load.health.try_probe()
+    plan = bench.make_plan(Why.PROBE)
+    return plan, named(plan.next_target(None))
+
+
+def test_the_head_of_a_probes_answer_lets_all_others_in() -> None:
+    bench = Bench(2)
+    plan, at = begin_probe(bench)
+    assert bench.standings == {"t0": Standing.OUT}
+    plan.begun(Head(200))
+    plan.response_headers(at)
+    assert bench.standings == {}
+
+
+@pytest.mark.parametrize("ended", [Ended.CONNECT_FAILED, Ended.SERVER_ERROR, Ended.FIRST_BYTE_TIMEOUT])
+def test_a_probe_that_fails_doubles_the_cool_down(ended: Ended) -> None:
+    bench = Bench(2)
+    plan, at = begin_probe(bench)
+    plan.next_target(Attempt(at, ended))
+    bench.clock.now_s += COOLDOWN_S * 1.9
+    assert bench.standings == {"t0": Standing.OUT}
+    bench.clock.now_s += COOLDOWN_S * 0.2
+    assert bench.standings == {"t0": Standing.RETURNING}
+
+
+async def test_a_probe_whose_client_leaves_is_followed_by_another() -> None:
+    bench = Bench(2)
+    plan, at = begin_probe(bench)
+    plan.attempt_ended(Attempt(at, Ended.CLIENT_GONE))
+    plan.ended(outcome(Ended.CLIENT_GONE, at))
+    assert bench.standings == {"t0": Standing.RETURNING}
+
+
+def test_a_probe_that_was_never_begun_is_followed_by_another() -> None:
+    bench = Bench(2)
+    bench.fail(Ended.CONNECT_FAILED)
+    bench.clock.now_s += COOLDOWN_S
+    assert bench.slots("t0").try_take(STANDARD) and bench.upstreams["t0"].load.health.try_probe()
+    bench.make_plan(Why.PROBE).close()
+    assert bench.standings == {"t0": Standing.RETURNING}
+
+
+def test_an_answer_that_was_asked_for_before_the_failure_ends_no_cool_down() -> None:
+    bench = Bench(2)
+    at = named(bench.plan.next_target(None))
+    bench.fail(Ended.CONNECT_FAILED)
+    bench.plan.attempt_ended(Attempt(at, Ended.COMPLETE, 200))
+    assert bench.standings == {"t0": Standing.OUT}
+
+
+def test_a_target_that_the_daemon_calls_ready_again_is_asked_at_once() -> None:
+    bench = Bench(2)
+    bench.fail(Ended.CONNECT_FAILED)
+    bench.publish(msgspec.structs.replace(bench.candidates[0], ready=False), bench.candidates[1])
+    assert bench.standings == {"t0": Standing.OUT}
+    bench.publish(*bench.candidates)
+    assert bench.standings == {}
 
 
 @settings(max_examples=200, deadline=None)
