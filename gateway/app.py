@@ -27,6 +27,8 @@ from gateway.jobs.store import JobStore
 from gateway.key_limits import KeyLimiter
 from gateway.lifecycle import Lifecycle
 from gateway.loads import Loads
+from gateway.metrics.counting import Counting
+from gateway.metrics.moment import Moments
 from gateway.relay import Dispatcher
 from gateway.request_log import RequestLog
 from gateway.routes.catalog import Catalog, Engines, Security
@@ -37,6 +39,7 @@ from gateway.routes.index import Index
 from gateway.routes.inference import Inference
 from gateway.routes.jobs import JobResult, Jobs, OneJob
 from gateway.routes.messages import Messages
+from gateway.routes.metrics import Metrics, MetricsView, Routing
 from gateway.routes.models import Models, OneModel
 from gateway.routes.node import Doctor, Node, Status
 from gateway.routes.openapi import OpenApi
@@ -65,7 +68,8 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     pool = UpstreamPool()
     clock = SystemClock()
     seat = open_seat(environ)
-    loads = Loads(clock, seat, LogWitness(log))
+    counting = Counting(seat)
+    loads = Loads(clock, seat, LogWitness(log, counting))
     limiter = KeyLimiter(seat, clock)
     state = RouteState(daemon, SnapshotFile(layout.gateway_state), pool, loads, log)
     reporter = Reporter(daemon, state, loads, clock)
@@ -74,7 +78,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     source = f"{os.getpid()}-{secrets.token_hex(4)}"
     meter = Meter(source, clock)
     usage = UsageReporter(daemon, meter, Spool(layout.gateway_state), source, log)
-    dispatcher = Dispatcher(state, loads, Endings(requests, limiter, meter), Accountant(), limiter)
+    dispatcher = Dispatcher(state, loads, Endings(requests, limiter, meter, counting), Accountant(), limiter)
 
     app: FalconApp = App(middleware=[Lifecycle(state, loads, (reporter, usage), daemon, pool, waker, requests, log)])
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
@@ -99,6 +103,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     app.add_route(RESPONSES, Responses(RESPONSES, guard, choice, dispatcher, waker))
     _add_job_routes(app, guard, JobStore(layout.gateway_state / "jobs"), state, log)
     app.add_route(f"{PREFIX}/{{rest:path}}", ComfyUi(WORKFLOWS, guard, choice, dispatcher, waker))
+    _add_number_routes(app, guard, daemon, Moments(state, loads, seat.board, clock), clock)
     _add_admin_routes(app, guard, daemon, state)
     return FastLane(app, inference, state)
 
@@ -109,6 +114,14 @@ def _add_job_routes(app: FalconApp, guard: Guard, store: JobStore, state: RouteS
     app.add_route("/v1/jobs", Jobs(guard, store, runner))
     app.add_route("/v1/jobs/{job_id}", OneJob(guard, store, runner))
     app.add_route("/v1/jobs/{job_id}/result", JobResult(guard, store, runner))
+
+
+def _add_number_routes(
+    app: FalconApp, guard: Guard, daemon: DaemonClient, moments: Moments, clock: SystemClock
+) -> None:
+    app.add_route("/metrics", Metrics(guard, daemon, moments))
+    app.add_route("/gateway/metrics", MetricsView(guard, moments, clock))
+    app.add_route("/gateway/routing", Routing(guard, moments))
 
 
 def _add_admin_routes(app: FalconApp, guard: Guard, daemon: DaemonClient, state: RouteState) -> None:

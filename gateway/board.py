@@ -17,6 +17,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from hashlib import blake2b
@@ -77,7 +78,12 @@ _SLOTS = 1 << 16
 _ROW_BITS = ROWS - 1
 _TAG = (1 << 63) - 1 & ~_ROW_BITS
 """Of a conversation's number, what stands in its cell beside the row."""
-_SIZE_BYTES = 8 * (_CONVERSATIONS + _SLOTS)
+ARENA_CELLS = 128 << 10
+"""For what a column counts (`gateway.metrics.arena`)."""
+_WORKERS = _CONVERSATIONS + _SLOTS
+"""The worker of each column: its process id; 0: none. Column 0: when the board was made, in seconds since the epoch."""
+_ARENAS = _WORKERS + COLUMNS
+_SIZE_BYTES = 8 * (_ARENAS + COLUMNS * ARENA_CELLS)
 _UNPACK = tuple(struct.Struct(f"={columns}q").unpack_from for columns in range(COLUMNS + 1))
 
 
@@ -106,6 +112,7 @@ class Board:
         os.ftruncate(fd, _SIZE_BYTES)
         board = cls(fd)
         board.cells[_HIGH] = 1
+        board.cells[_WORKERS] = int(time.time())
         for column in range(1, columns):
             waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             board.cells[_WAKERS + column] = waker
@@ -141,6 +148,7 @@ class Board:
             for cell in Cell:
                 cells[base + cell * COLUMNS + column] = 0
         self.keys.clear_column(column)
+        cells[_WORKERS + column] = 0
         for other in range(1, cells[_HIGH]):
             if other != column:
                 self.wake(other)
@@ -178,6 +186,23 @@ class Board:
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
+    @property
+    def columns(self) -> int:
+        return COLUMNS
+
+    @property
+    def made_at_s(self) -> int:
+        """Since the epoch: when the gateway began."""
+        return self.cells[_WORKERS]
+
+    def workers(self) -> list[int]:
+        """The process ids of those that live."""
+        return [pid for pid in self.cells[_WORKERS + 1 : _WORKERS + COLUMNS] if pid]
+
+    def arena(self, column: int) -> int:
+        """Where the cells begin that a column counts in. They are nobody's but its own, and outlive its worker."""
+        return _ARENAS + column * ARENA_CELLS
+
     def remember(self, conversation: int, row: int) -> None:
         """Which target answered it. A hint that anybody may write over: one cell, so it is never half a hint."""
         self.cells[_CONVERSATIONS + conversation % _SLOTS] = conversation & _TAG | row
@@ -210,6 +235,7 @@ class Seat:
         self.lock = Lock()
         """Nobody waits for it; see `fence`."""
         self._owns_board = owns_board
+        board.cells[_WORKERS + column] = os.getpid()
 
     def row(self, key: str) -> "Row":
         """Raises: BoardFull."""

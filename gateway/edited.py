@@ -94,6 +94,7 @@ class EditedAnswer:
         self._is_held_back = False
         self._begun_s = monotonic()
         self._first_byte_s: float | None = None
+        self._first_data_s: float | None = None
 
     @property
     def status(self) -> int | None:
@@ -198,6 +199,7 @@ class EditedAnswer:
         ended = Ended.CLIENT_GONE
         try:
             async for data in answer:
+                self._first_data_s = self._first_data_s or monotonic() - self._begun_s
                 self._note(data)
                 ready = stream.feed(data)
                 if ready:
@@ -249,4 +251,5 @@ class EditedAnswer:
             target=self._attempts[-1].target if self._attempts else None,
             attempts=tuple(self._attempts),
             begin=self._begin,
+            first_data_s=self._first_data_s,
         )

@@ -54,6 +54,12 @@ class RequestRecord(msgspec.Struct):
     """Of the answer's body."""
     first_byte_s: float = 0.0
     """From the request to the head of its answer, without the time in the queue."""
+    first_data_s: float = 0.0
+    """Likewise to the first byte of its body; 0: there was none."""
+    relay_s: float = 0.0
+    """Likewise to its end."""
+    why: str = ""
+    """Why the first target was the first: a `gateway.router.Why`; empty: none was chosen."""
     queued_s: float = 0.0
     """Waited for a slot."""
     ended: str = "complete"

@@ -81,6 +81,7 @@ class InferencePlan(RelayPlan):
         self.is_short = False
         """Whether there was another target to ask, and no slot free at it."""
         self.record = record
+        record.why = order.why
         self.edits_body = may_be_asked(record)
         self.progress: Progress | None = None
         """How the relay stands, while it does."""
@@ -223,6 +224,8 @@ class InferencePlan(RelayPlan):
         record.attempts = len(outcome.attempts)
         record.size_bytes = outcome.size_bytes
         record.first_byte_s = outcome.first_byte_s or 0.0
+        record.first_data_s = outcome.first_data_s or 0.0
+        record.relay_s = outcome.total_s
         if outcome.status is not None or outcome.ended is Ended.CLIENT_GONE:
             record.status = outcome.status or 0
             self._dispatcher.accountant.fill(record, outcome)

@@ -147,6 +147,12 @@ class Slots:
         return count(counts) + count_waiting(counts)
 
     @property
+    def standing(self) -> tuple[int, int]:
+        """Requests at the target, and in front of it, over all workers."""
+        counts = sum(self._read_counts())
+        return count(counts), count_waiting(counts)
+
+    @property
     def row_index(self) -> int:
         """Names the target on the board, for all workers."""
         return self._row.index

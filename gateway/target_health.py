@@ -33,7 +33,9 @@ class News:
 
 
 class Witness(Protocol):
-    """Who is told when a target goes out of rotation, and when it is back: once, in the worker that decided it."""
+    """Who is told of a target's failures, and once, by the worker that decided it, when it is out and when back."""
+
+    def failed(self, target_id: str, because: str) -> None: ...
 
     def ejected(self, target_id: str, because: str, for_s: float) -> None: ...
 
@@ -42,6 +44,8 @@ class Witness(Protocol):
 
 class SilentWitness:
     """Tells nobody."""
+
+    def failed(self, target_id: str, because: str) -> None: ...
 
     def ejected(self, target_id: str, because: str, for_s: float) -> None: ...
 
@@ -94,6 +98,7 @@ class TargetHealth:
         blame = blame_for(ended)
         if blame is Blame.NONE:
             return
+        self._witness.failed(self._target_id, ended.value)
         if blame is Blame.REST:
             self.rest(rest_s(retry_after_s))
             return

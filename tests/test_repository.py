@@ -52,6 +52,7 @@ LIBRARIES: dict[str, set[str]] = {
     "gunicorn": {"core"},
     "ruamel": {"core", "cli"},
     "falcon": {"daemon", "gateway", "engines"},
+    "prometheus_client": {"gateway"},
     "click": {"cli"},
     "rich": {"cli"},
 }

@@ -57,6 +57,8 @@ class RelayOutcome(msgspec.Struct, frozen=True):
     """The body's first bytes, up to 1 KiB; empty where `tail` is the whole body."""
     was_sent: bool = True
     """Whether any upstream got the request."""
+    first_data_s: float | None = None
+    """From the start of the relay to the first byte of the body; some engines send a stream's head long before."""
 
 
 class Progress(Protocol):

@@ -64,7 +64,8 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_frames", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected", "_retried_stale",
+        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected",
+        "_retried_stale",
         "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent", "_write", "decodes",
     )  # fmt: skip
 
@@ -85,6 +86,7 @@ class Relay:
         self._status: int | None = None
         self._begun = monotonic()
         self._first_byte: float | None = None
+        self._first_data: float | None = None
         self._size = 0
         self._seen = (0, 0.0)
         self._begin = b""
@@ -238,7 +240,7 @@ class Relay:
         if transport is None or target is None or client.has_begun:
             return
         self._status = remembered.status
-        self._first_byte = monotonic() - self._begun
+        self._first_byte = self._first_data = monotonic() - self._begun
         added = date_line() + client.added + self._plan.response_headers(target)
         if client.is_draining or not client.keep_alive:
             client.keep_alive = False
@@ -348,6 +350,8 @@ class Relay:
             self._pending = b""
             self._write = self._write_early
             self._begin = data[:_BEGIN_BYTES]
+            if data:
+                self._first_data = self._first_byte
             trimmer = self._trimmer
             data = data if trimmer is None else trimmer.feed(data)
             transport.write(pending + (data if not data or not self._frames else frame(data, chunked=True)))
@@ -357,6 +361,8 @@ class Relay:
         transport = self._transport
         if transport is None:
             return
+        if self._first_data is None:
+            self._first_data = monotonic() - self._begun
         self._begin += data[: _BEGIN_BYTES - len(self._begin)]
         if len(self._begin) == _BEGIN_BYTES:
             is_plain = self._trimmer is None and not self._frames
@@ -439,6 +445,7 @@ class Relay:
             self._told_refusal(),
             self._begin,
             self._was_sent,
+            self._first_data,
         )
 
     def _told_refusal(self) -> Refusal | None:

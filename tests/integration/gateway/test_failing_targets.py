@@ -115,7 +115,8 @@ BAD = {
 
 @pytest.mark.parametrize("way", BAD)
 async def test_no_request_fails_because_of_one_bad_target_and_it_comes_back(tmp_path: Path, way: str) -> None:
-    async with crew(tmp_path, first_byte_timeout_ms=400) as gw:
+    # Long enough that a machine which is busy with other tests makes no healthy target look silent.
+    async with crew(tmp_path, first_byte_timeout_ms=2000 if way == "hangs" else 0) as gw:
         used, ratio = spread(await gw.ask_many(120))
         assert used == {"t0", "t1", "t2"} and ratio <= 1.3
         seen = len(gw.bad.seen)

@@ -17,6 +17,9 @@ class Witness:
     def __init__(self) -> None:
         self.told: list[str] = []
 
+    def failed(self, target_id: str, because: str) -> None:
+        """Each failure; not what these tests are about."""
+
     def ejected(self, target_id: str, because: str, for_s: float) -> None:
         self.told.append(f"{target_id} out because {because} for {for_s:.0f}")
 
