@@ -10,6 +10,7 @@ from core.http.framing import DecodedFraming, ResponseFraming
 from core.http.repeat import remember_response
 from gateway.decode import read_asked
 from gateway.errors import ApiError
+from gateway.forms import FormReader
 from gateway.rewrite import rename_model
 from gateway.shorten import shorten_strings
 from tests.fuzz import heads
@@ -137,6 +138,33 @@ def _is_utf_8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+_FORMS = [
+    b'--xYz\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
+    b'--xYz\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\0\1\r\n--xY\r\n--xYz--\r\n',
+    b'--xYz\r\nContent-Type: a/b\r\ncontent-disposition: form-data; name="prompt"\r\n\r\n\r\n--xYz\r\n'
+    b'Content-Disposition: form-data; name="stream"\r\n\r\ntrue\r\n--xYz--',
+]
+_FORM_WORDS = [b"--xYz", b"\r\n--xYz\r\n", b"--xYz--", b"\r\n\r\n", b'name="model"', b"filename=", b"--", b"x" * 20_000]
+
+
+def test_a_form_has_the_same_fields_however_it_is_cut() -> None:
+    def read(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes]], str]:
+        reader, come, found = FormReader(b"xYz"), bytearray(), []
+        try:
+            for piece in pieces:
+                come += piece
+                while (field := reader.next_field(come)) is not None:
+                    found.append((field.name, field.value))
+        except ApiError as error:
+            return found, error.code
+        return found, ""
+
+    def check(data: bytes, mutator: Mutator) -> None:
+        assert read(mutator.cuts(data)) == read([data])
+
+    fuzz("forms", _FORMS, _FORM_WORDS, check)
 
 
 def test_an_engines_answer_is_read_alike_however_it_is_cut_or_is_broken() -> None:
