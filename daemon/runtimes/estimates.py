@@ -5,6 +5,7 @@ A measure belongs to one spec: another context length or other weights, and it i
 """
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -17,12 +18,16 @@ _MARGIN = 1.05
 """Over what was measured: the next load may be a little larger."""
 
 
+Mib = Annotated[int, msgspec.Meta(ge=0, le=1 << 27)]
+"""Up to 128 TiB: no machine holds more, so a larger number was written by nobody who measured."""
+
+
 class Measured(msgspec.Struct, frozen=True):
     """The most that one spec was seen to hold."""
 
     spec_hash: str
-    host_mib: int
-    gpu_mib: int = 0
+    host_mib: Mib
+    gpu_mib: Mib = 0
     """On all its cards together; 0: it has none, or the driver did not say."""
 
 

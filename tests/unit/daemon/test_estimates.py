@@ -45,7 +45,19 @@ def test_another_spec_starts_over(tmp_path: Path) -> None:
     assert (estimates.measured_mib("r", "other"), estimates.measured_gpu_mib("r", "other")) == (50, None)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"r": 3}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"r": 3}',
+        "\x00",
+        '{"r": {"spec_hash": "h", "host_mib": -1}}',
+        '{"r": {"spec_hash": "h", "host_mib": 999999999999}}',
+        '{"r": {"spec_hash": "h", "host_mib": 5, "gpu_mib": -5}}',
+    ],
+)
 def test_a_file_that_is_not_ours_is_no_memory(tmp_path: Path, text: str) -> None:
     (tmp_path / "e.json").write_text(text)
     assert Estimates(tmp_path / "e.json").measured_mib("r", "h") is None
