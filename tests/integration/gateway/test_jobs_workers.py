@@ -40,7 +40,10 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 async def two(running: Workers) -> tuple[int, int]:
+    """The workers, once both serve: one that is still being made misses a signal."""
     one, other, *_ = sorted(await running.wait_children(2))
+    for pid in (one, other):
+        await ask_worker(running, pid, request("GET", JOBS))
     return one, other
 
 
@@ -102,9 +105,9 @@ async def test_a_reload_in_good_order_loses_no_job(tmp_path: Path) -> None:
     async with FakeUpstream(Behaviour(head_pause_s=60)) as engine:
         routes = table(model("m", target_of(engine, max_concurrency=1)))
         async with FakeDaemon(layout.daemon_socket, routes), workers(tmp_path, 2) as running:
+            before = set(await two(running))
             made = [await post(running.address) for _ in range(2)]
             await wait_job(running.address, made[0]["id"], "running")
-            before = await running.wait_children(2)
             running.process.send_signal(signal.SIGHUP)
             await wait_replaced(running, before)
             engine.release()
