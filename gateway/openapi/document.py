@@ -62,7 +62,7 @@ def _operation(operation: Operation) -> Json:
     if operation.parameters:
         described["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body:
-        content = {JSON: {"schema": _reference(operation.body)}}
+        content = {operation.media: {"schema": _reference(operation.body)}}
         described["requestBody"] = {"required": operation.body_required, "content": content}
     return described
 

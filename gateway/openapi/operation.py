@@ -8,6 +8,7 @@ JSON = "application/json"
 TEXT = "text/plain"
 HTML = "text/html"
 EVENTS = "text/event-stream"
+FORM = "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Operation:
     body: str = ""
     """Names a component; empty: the request has no body."""
     body_required: bool = True
+    media: str = "application/json"
+    """Of the body."""
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
     """Statuses beside those of every operation of its class."""

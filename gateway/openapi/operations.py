@@ -1,10 +1,10 @@
 """Every operation of the gateway. A test holds this table against the routes: each is here, and nothing else."""
 
 from gateway.auth import Access
-from gateway.openapi.operation import EVENTS, HTML, JSON, TEXT, Operation, Parameter, Reply
+from gateway.openapi.operation import EVENTS, FORM, HTML, JSON, TEXT, Operation, Parameter, Reply
 
 _P, _I, _A = Access.PUBLIC, Access.INFERENCE, Access.ADMIN
-_BOTH = (JSON, EVENTS)
+_BOTH, _WHOLE = (JSON, EVENTS), (JSON,)
 _MODEL_ERRORS = (404, 413, 415, 429, 502, 503, 504)
 _RUNTIME = Parameter("runtime_id", "The runtime's id in the config.", "path", required=True)
 _GATE = Parameter("rest", "The model's id, then the path in ComfyUI's API.", "path", required=True)
@@ -17,10 +17,18 @@ def _state(path: str, text: str, *parameters: Parameter, errors: tuple[int, ...]
     return Operation("GET", path, "administration", text, _A, (reply,), parameters=parameters, errors=errors)
 
 
-def _inference(path: str, text: str, body: str, *, dialect: str = "Error", streams: bool = True) -> Operation:
-    reply = Reply(200, "The engine's answer; a stream of events where `stream` is true.", _BOTH if streams else (JSON,))
+def _inference(path: str, text: str, body: str, *, dialect: str = "Error", media: tuple[str, ...] = _BOTH) -> Operation:
+    streams = "; a stream of events where `stream` is true" if EVENTS in media else ""
+    reply = Reply(200, f"The engine's answer{streams}.", media)
     return Operation(
         "POST", path, "inference", text, _I, (reply,), body=body, errors=_MODEL_ERRORS, dialect=dialect
+    )  # fmt: skip
+
+
+def _form(path: str, text: str) -> Operation:
+    reply = Reply(200, "The engine's answer.", (JSON, TEXT, EVENTS))
+    return Operation(
+        "POST", path, "inference", text, _I, (reply,), body="Form", media=FORM, errors=_MODEL_ERRORS
     )  # fmt: skip
 
 
@@ -42,12 +50,22 @@ OPERATIONS: tuple[Operation, ...] = (
               parameters=(Parameter("model_id", "An id or an alias.", "path", required=True),)),
     _inference("/v1/chat/completions", "OpenAI's chat completions.", "ChatRequest"),
     _inference("/v1/completions", "OpenAI's text completions.", "CompletionRequest"),
-    _inference("/v1/embeddings", "OpenAI's embeddings.", "EmbeddingRequest", streams=False),
+    _inference("/v1/embeddings", "OpenAI's embeddings.", "EmbeddingRequest", media=_WHOLE),
+    _inference("/v1/rerank", "Documents by how well they answer a query.", "ModelRequest", media=_WHOLE),
+    _inference("/v1/score", "How well texts fit each other.", "ModelRequest", media=_WHOLE),
+    _inference("/v1/audio/speech", "OpenAI's speech of a text.", "ModelRequest", media=("audio/*",)),
+    _form("/v1/audio/transcriptions", "OpenAI's text of speech."),
+    _form("/v1/audio/translations", "OpenAI's English text of speech."),
+    _inference("/v1/images/generations", "OpenAI's images of a text.", "ModelRequest"),
+    _form("/v1/images/edits", "OpenAI's changes to images."),
+    _form("/v1/images/variations", "OpenAI's variations of an image."),
+    _inference("/tokenize", "A text as a model's tokens.", "ModelRequest", media=_WHOLE),
+    _inference("/detokenize", "Tokens of a model as text.", "ModelRequest", media=_WHOLE),
     _inference("/v1/responses", "OpenAI's Responses. Nothing is stored.", "ResponsesRequest"),
     _inference("/v1/messages", "Anthropic's Messages.", "MessagesRequest", dialect="AnthropicError"),
     _inference("/v1/messages/count_tokens", "How many tokens a request of Anthropic's Messages has.",
-               "MessagesRequest", dialect="AnthropicError", streams=False),
-    _inference("/v1/workflows", "A ComfyUI workflow, answered at its end.", "WorkflowRequest", streams=False),
+               "MessagesRequest", dialect="AnthropicError", media=_WHOLE),
+    _inference("/v1/workflows", "A ComfyUI workflow, answered at its end.", "WorkflowRequest", media=_WHOLE),
     Operation("GET", "/v1/comfyui/{rest}", "comfyui", "ComfyUI's own API, for the caller's own work.", _I,
               (Reply(200, "What the model's gate answers.", (JSON, "application/octet-stream")),),
               errors=(400, 404, 429, 502, 503), parameters=(_GATE,)),

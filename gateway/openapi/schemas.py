@@ -77,6 +77,8 @@ SCHEMAS: dict[str, Json] = {
         prompt={"type": "object", "description": "A graph in ComfyUI's API format: nodes by id."},
     ),
     "ComfyUiBody": {"description": "What ComfyUI's API takes there."},
+    "ModelRequest": _object(("model",), model=_MODEL),
+    "Form": _object(("model",), model=_MODEL, file=_text("A file; its name in the form is as OpenAI has it.")),
     "JobRequest": _object(
         ("path", "body"),
         path=_text("A route for inference."),
