@@ -11,7 +11,7 @@ import sys
 from typing import Protocol
 
 from core.errors import ConflictError
-from core.http.worker import NOTIFY_VARIABLE
+from core.http.worker import NOTIFY_VARIABLE, hold_stops_over_forks
 from gateway.board import BOARD_VARIABLE, Board
 
 # gunicorn takes LISTEN_PID out of the environment, and a reload reads this file again: without a mark of our own the
@@ -70,6 +70,7 @@ def on_starting(server: Arbiter) -> None:
     if reuse_port:
         _check_port()
     server.board = Board.create()
+    hold_stops_over_forks()
 
 
 def pre_fork(server: Arbiter, worker: Worker) -> None:

@@ -31,6 +31,27 @@ _REPORT_S = 0.5
 _STARTUP_BACKOFF_S = 1.0
 
 
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+def hold_stops_over_forks() -> None:
+    """For the arbiter, once: what tells a worker to stop waits until the worker can hear it.
+
+    After the fork a worker still has the arbiter's handlers, which put a signal into a queue that nobody reads there;
+    and uvloop hears of signals only while it runs, which is when the application has been loaded. What came before
+    would be lost: the worker would serve on, and the arbiter wait for it as long as it waits for streams.
+    """
+    os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_in)
+
+
+def _hold_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+
+
+def _let_signals_in() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+
+
 class GatewayWorker(Worker):
     """See the module. Everything of it runs in the forked process."""
 
@@ -76,6 +97,7 @@ class GatewayWorker(Worker):
             self._service.abort()
 
     async def _serve(self) -> None:
+        _let_signals_in()
         reporter = self._loop.create_task(self._report())
         try:
             service = self._service = HttpService(self.wsgi, on_error=self._failed)

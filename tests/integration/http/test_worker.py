@@ -14,7 +14,19 @@ import pytest
 from tests.integration.http.harness import RawClient, connected
 
 _ROOT = Path(__file__).resolve().parents[3]
+_SETTINGS = _ROOT / "packaging/gunicorn.conf.py"
 _DEADLINE_S = 20.0
+_HELD_AFTER_FORK = f"""
+import pathlib, time
+exec(compile(pathlib.Path({str(_SETTINGS)!r}).read_text(), {str(_SETTINGS)!r}, "exec"))
+let_go = pathlib.Path(__file__).with_name("go")
+take_seat = post_fork
+def post_fork(server, worker):
+    take_seat(server, worker)
+    while not let_go.exists():
+        time.sleep(0.01)
+"""
+"""The shipped settings, and a worker that stays where it is right after the fork until somebody says go."""
 
 
 class Gunicorn:
@@ -54,7 +66,9 @@ class Gunicorn:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, ready: bool = True, **environ: str) -> AsyncIterator[Gunicorn]:
+async def running(
+    folder: Path, *, ready: bool = True, settings: Path = _SETTINGS, **environ: str
+) -> AsyncIterator[Gunicorn]:
     """Start gunicorn on a port of its own; with `ready` wait until it says that it serves."""
     with socket.socket() as found, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         found.bind(("127.0.0.1", 0))
@@ -66,7 +80,7 @@ async def running(folder: Path, *, ready: bool = True, **environ: str) -> AsyncI
             os.environ, LLMGW_BIND=f"127.0.0.1:{port}", LLMGW_WORKERS="1", TEST_FOLDER=str(folder),
             NOTIFY_SOCKET=str(folder / "notify"), PYTHONPATH=str(_ROOT),
         )  # fmt: skip
-        argv = ("-m", "gunicorn", "-c", str(_ROOT / "packaging/gunicorn.conf.py"))
+        argv = ("-m", "gunicorn", "-c", str(settings))
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *argv, "tests.integration.http.application:create_app()",
@@ -160,6 +174,24 @@ async def test_an_interrupt_during_a_stop_ends_it(tmp_path: Path) -> None:
         await gunicorn.process.wait()
 
 
+async def test_a_stop_that_meets_a_worker_right_after_its_fork_is_heard(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.py"
+    settings.write_text(_HELD_AFTER_FORK)
+    async with running(tmp_path, ready=False, settings=settings) as gunicorn:
+        await _until(lambda: bool(gunicorn.workers()))
+        (worker,) = gunicorn.workers()
+        gunicorn.send_signal(signal.SIGTERM)
+        await _until(lambda: _is_pending(worker, signal.SIGTERM))
+        (tmp_path / "go").touch()
+        await gunicorn.process.wait()
+
+
+def _is_pending(pid: int, number: signal.Signals) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (number - 1) & 1 for mask in pending)
+
+
 async def test_a_reload_loses_no_stream_and_serves_by_new_workers(tmp_path: Path) -> None:
     async with running(tmp_path) as gunicorn, _streaming(gunicorn) as client:
         old = gunicorn.workers()[0]
@@ -244,7 +276,7 @@ async def test_a_socket_of_systemd_s_is_taken_with_its_waiting_connections(tmp_p
             os.environ, LISTEN_FDS="1", LLMGW_WORKERS="2", LLMGW_BIND="127.0.0.1:1", TEST_FOLDER=str(tmp_path),
             NOTIFY_SOCKET=str(tmp_path / "notify"), PYTHONPATH=str(_ROOT),
         )  # fmt: skip
-        argv = ("-m", "gunicorn", "-c", str(_ROOT / "packaging/gunicorn.conf.py"))
+        argv = ("-m", "gunicorn", "-c", str(_SETTINGS))
         async with connected(port) as early, asyncio.timeout(_DEADLINE_S):
             await early.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             with (tmp_path / "log").open("wb") as log:
