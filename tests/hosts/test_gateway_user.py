@@ -1,0 +1,57 @@
+"""What the gateway does as its own user, in its own sandbox: keep jobs, and have runtimes driven by the daemon."""
+
+import json
+import stat
+import time
+
+from tests.hosts.harness import Host
+from tests.hosts.package import installed_host, wait_active
+
+CONFIG = """models: [{id: m, runtime: demo}]
+runtimes: {demo: {engine: sim, keepWarm: true}}
+"""
+_ASK = '{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}'
+_PATIENCE_S = 60.0
+
+
+def ask(host: Host, method: str, path: str, body: str = "") -> dict[str, object]:
+    line = ["curl", "-sS", "--max-time", "60", "-X", method, "-H", "content-type: application/json"]
+    done = host.run(*line, *(["-d", body] if body else []), f"http://127.0.0.1:8100{path}")
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def wait_job(host: Host, job_id: object, state: str) -> dict[str, object]:
+    began_s = time.monotonic()
+    while (job := ask(host, "GET", f"/v1/jobs/{job_id}"))["state"] != state:
+        assert time.monotonic() - began_s < _PATIENCE_S, f"{job}\n{host.journal('-u', 'llmgw-gateway')[-3000:]}"
+        time.sleep(0.2)
+    return job
+
+
+def test_jobs_are_kept_in_the_sandbox_outlive_a_restart_and_runtimes_obey_the_gateways_user() -> None:
+    with installed_host("node") as host:
+        host.path("/etc/llmgw/config.yaml").write_text(CONFIG)
+        host.run("systemctl", "restart", "llmgw-daemon.service")
+        wait_active(host, "llmgw-daemon.service", "llmgw-gateway.service")
+
+        made = ask(host, "POST", "/v1/jobs", f'{{"path": "/v1/chat/completions", "body": {_ASK}}}')
+        wait_job(host, made["id"], "done")
+        owner = host.run("stat", "-c", "%U %a", "/var/lib/llmgw/gateway/jobs/jobs.db").stdout.split()
+        assert (owner[0], int(owner[1], 8)) == ("llmgw", stat.S_IRUSR | stat.S_IWUSR)
+        host.run("systemctl", "restart", "llmgw-gateway.service")
+        wait_active(host, "llmgw-gateway.service")
+        assert wait_job(host, made["id"], "done")["result"]
+
+        stopped = ask(host, "POST", "/gateway/runtimes/demo/stop")
+        assert stopped["stopped"] is True, stopped
+        assert host.run("systemctl", "is-active", "llmgw-engine-demo.service", check=False).stdout.strip() != "active"
+        started = ask(host, "POST", "/gateway/runtimes/demo/start")
+        assert started["started"] is True, started
+        assert "llmgw" in host.run("curl", "-sS", "-H", "accept: text/html", "http://127.0.0.1:8100/").stdout
+        refused = host.run(
+            *("setpriv", "--reuid=llmgw", "--regid=llmgw", "--clear-groups", "curl", "-sS", "-X", "POST"),
+            *("--unix-socket", "/run/llmgw/daemon.sock", "http://daemon/v1/reload"),
+        )
+        assert "caller_refused" in refused.stdout
