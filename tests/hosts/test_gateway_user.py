@@ -1,4 +1,4 @@
-"""What the gateway does as its own user, in its own sandbox: keep jobs, and have runtimes driven by the daemon."""
+"""What the gateway does as its own user, in its own sandbox: keep jobs, drive runtimes, and count what is asked."""
 
 import json
 import stat
@@ -55,3 +55,32 @@ def test_jobs_are_kept_in_the_sandbox_outlive_a_restart_and_runtimes_obey_the_ga
             *("--unix-socket", "/run/llmgw/daemon.sock", "http://daemon/v1/reload"),
         )
         assert "caller_refused" in refused.stdout
+
+
+def test_what_requests_cost_is_counted_shown_and_kept_over_restarts() -> None:
+    with installed_host("node") as host:
+        host.path("/etc/llmgw/config.yaml").write_text(CONFIG)
+        host.run("systemctl", "restart", "llmgw-daemon.service")
+        wait_active(host, "llmgw-daemon.service", "llmgw-gateway.service")
+        spent = ask(host, "POST", "/v1/chat/completions", _ASK)["usage"]
+        assert isinstance(spent, dict) and spent["completion_tokens"] == 5
+        ask(host, "POST", "/v1/messages", _ASK)
+        wait_usage(host, requests=2, completion_tokens=10)
+        told = host.run("curl", "-sS", "http://127.0.0.1:8100/metrics").stdout
+        assert "llmgw_requests_total{" in told and 'model="m"' in told
+        for unit in ("llmgw-daemon.service", "llmgw-gateway.service"):
+            host.run("systemctl", "restart", unit)
+            wait_active(host, unit)
+        wait_usage(host, requests=2, completion_tokens=10)
+        assert "llmgw_requests_total" in host.run("curl", "-sS", "http://127.0.0.1:8100/metrics").stdout
+
+
+def wait_usage(host: Host, *, requests: int, completion_tokens: int) -> None:
+    """Until the ledger says so: workers hand in what they counted each second."""
+    began_s = time.monotonic()
+    while True:
+        total = json.loads(host.run("llmgw", "usage", "--json").stdout)["total"]
+        if (total.get("requests"), total.get("completionTokens")) == (requests, completion_tokens):
+            return
+        assert time.monotonic() - began_s < _PATIENCE_S, total
+        time.sleep(0.2)
