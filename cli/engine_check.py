@@ -1,6 +1,7 @@
 """`llmgw engine-check`: whether a build of an engine is what llmgw takes it for."""
 
 import asyncio
+import tempfile
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,9 +97,11 @@ async def _look(session: Session, adapter: EngineAdapter, given: Given) -> Looke
         return Looked(given["help_output"], check_help(adapter, _read(given["help_output"])))
     build = _build(session, adapter.name, given)
     argv, environment = help_command(adapter, build)
-    # PATH and HOME as an engine has them; it may print its help on either stream, and end with any code.
-    environment |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
-    done = await run_process(argv, timeout_s=_HELP_S, env=environment, check=False, limit_bytes=16 << 20)
+    # A home of its own: vLLM writes caches there for its help alone. It may print that on either stream, and end with
+    # any code.
+    with tempfile.TemporaryDirectory(prefix="llmgw-check-") as home:
+        environment |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
+        done = await run_process(argv, timeout_s=_HELP_S, env=environment, check=False, limit_bytes=16 << 20)
     findings = check_help(adapter, (done.stdout + done.stderr).decode("utf-8", "replace"))
     if not given["model"]:
         return Looked(build.name, findings, build)

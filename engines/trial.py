@@ -27,6 +27,8 @@ _ANSWER_S = 120.0
 _ABORT_S = 20.0
 _POLL_S = 1.5
 """llama.cpp looks for closed connections once a second, and starts that second anew at every other request."""
+_PROMPT_TOKENS = 128
+"""More than the prompt of a trial has under any template and any tokens."""
 _LOG_BYTES = 64 << 20
 
 
@@ -94,7 +96,9 @@ class Trial:
 
     async def _abort(self) -> Finding:
         """A client that leaves in the middle must not keep the engine busy."""
-        body = json.dumps(self._body() | {"stream": True, "max_tokens": 100_000, "ignore_eos": True}).encode()
+        # Long, and within the context: vLLM refuses to promise more, llama.cpp cuts.
+        tokens = max(64, self._spec.context_length - _PROMPT_TOKENS) if self._spec.context_length else 100_000
+        body = json.dumps(self._body() | {"stream": True, "max_tokens": tokens, "ignore_eos": True}).encode()
         status = await self._leave_in_the_middle(body)
         if " 200 " not in status:
             return Finding(check="abort", status=FAILED, found=f"a stream is answered with {status[:60]!r}")

