@@ -61,11 +61,14 @@ class RequestLog:
 def format_record(record: RequestRecord) -> str:
     """The line. Pure."""
     r = record
-    known = _describe(r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code, r.is_estimated)
+    known = _describe(
+        r.path, r.model, r.target, r.key, r.stream, r.status, r.ended, r.attempts, r.code, r.is_estimated, r.why
+    )
     return (
         f"request id={r.request_id}{known} size_bytes={r.size_bytes} queued_s={r.queued_s:.3f}"
         f" prompt_tokens={r.prompt_tokens} cached_tokens={r.cached_tokens} completion_tokens={r.completion_tokens}"
-        f" first_byte_s={r.first_byte_s:.4f} took_s={r.ended_s - r.started_s:.4f} client={r.client or '-'}"
+        f" first_byte_s={r.first_byte_s:.4f} first_token_s={r.first_data_s:.4f}"
+        f" took_s={r.ended_s - r.started_s:.4f} client={r.client or '-'}"
     )
 
 
@@ -81,11 +84,12 @@ def _describe(  # noqa: PLR0913 - all that is the same from one request to the n
     attempts: int,
     code: str,
     is_estimated: bool,
+    why: str,
 ) -> str:
     return (
         f" path={path} model={_shown(model)} status={status} ended={ended}{f' code={code}' if code else ''}"
         f" target={_shown(target)} attempts={attempts} stream={'yes' if stream else 'no'} key={_shown(key)}"
-        f" estimated={'yes' if is_estimated else 'no'}"
+        f" why={why or '-'} estimated={'yes' if is_estimated else 'no'}"
     )
 
 
