@@ -33,7 +33,8 @@ async def test_the_daemon_hears_of_a_request_and_of_its_end(tmp_path: Path, name
             await gw.daemon.wait_reports(lambda reports: told(reports).active == 0)
         last = told(list(gw.daemon.reports.values()))
     assert last.idle_s is not None and last.idle_s < SOON_S
-    assert last.bytes_total >= len(answer.body) > 100
+    # The engine's own bytes: where they are edited, the client's are not so many.
+    assert last.bytes_total > 0.9 * len(answer.body) > 100
 
 
 async def test_the_daemon_hears_that_a_stream_stands_still(tmp_path: Path) -> None:
