@@ -76,4 +76,4 @@ def test_no_model_name_can_forge_a_second_line_or_a_field(name: str) -> None:
     line = format_record(RequestRecord("id", "/v1/x", 1.0, model=name, key=name, target=name, status=404, ended_s=1.5))
     assert line.isprintable()
     assert line.count(" status=404 ") == 1
-    assert len(shlex.split(line)) == 19
+    assert len(shlex.split(line)) == 21
