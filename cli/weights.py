@@ -1,19 +1,25 @@
 """`llmgw weights`: the models' files on this machine."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import click
+import msgspec
 
 from cli.output import say, show_json, show_table
 from cli.progress import ProgressView
 from cli.session import Session, pass_session, shared_options
-from core.weights import RemovedWeights, StoredWeights, WeightsList
+from cli.verified import show_verified
+from core.api import Progress
+from core.weights import SOUND, RemovedWeights, StoredWeights, VerifiedWeights, WeightsList
 from engines.sources import parse_source
+from engines.weights import WeightsBroken
 
 _COLUMNS = ("KIND", "NAME", "SIZE", "RUNTIMES")
 
 
-@click.group(short_help="Fetch, show and remove the files of models.")
+@click.group(short_help="Fetch, show, verify and remove the files of models.")
 @shared_options
 def weights() -> None:
     """The files of models that were fetched. Files of your own, named by their path, are left alone."""
@@ -59,6 +65,42 @@ def fetch(session: Session, source: str) -> None:
         show_json({"source": source, "path": made})
     else:
         say(made)
+
+
+@weights.command("verify", short_help="Read fetched files again and compare their digests.")
+@click.argument("model", required=False, default="")
+@click.option("--apply", is_flag=True, help="Set aside what is broken and fetch it again; without, only say so.")
+@shared_options
+@click.pass_context
+@pass_session
+def verify(session: Session, context: click.Context, model: str, apply: bool) -> None:
+    """Read every file that was fetched (or those of MODEL) again, and compare it with the digest it was fetched under.
+
+    MODEL is a model, a runtime, a source as `weights fetch` takes it, or a name of `weights list`.
+    """
+    found = VerifiedWeights()
+
+    async def look() -> None:
+        nonlocal found
+        async with session.daemon() as daemon, aclosing(daemon.verify_weights(model, apply=apply)) as steps:
+
+            async def kept() -> AsyncGenerator[Progress, None]:
+                nonlocal found
+                async for step in steps:
+                    found = step.verified or found
+                    yield step
+
+            with ProgressView() as view:
+                await view.follow("weights", kept())
+
+    asyncio.run(look())
+    broken = [file for file in found.files if file.state not in SOUND]
+    if session.json:
+        show_json({"ok": not broken, **msgspec.to_builtins(found)})
+    else:
+        show_verified(found, model)
+    if broken:
+        context.exit(WeightsBroken.exit_code)
 
 
 @weights.command("prune", short_help="Remove what no runtime uses.")

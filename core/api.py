@@ -9,6 +9,7 @@
     POST /v1/reload                        -> ReloadResult
     POST /v1/engines/{engine}/install      -> Progress lines; the last has `done` or `error`
     POST /v1/weights/fetch                 WeightsRequest -> Progress lines; the last has `done` (path) or `error`
+    POST /v1/weights/verify                see core.weights
     GET  /v1/hardware[?fresh=1]            -> core.hardware.HardwareState
     POST /v1/hardware/clear                ClearRequest -> ClearResult
     GET  /v1/doctor                        -> DoctorReport
@@ -25,6 +26,7 @@ gateway's user may read, and may start and stop what the config names.
 from core.firewall import FirewallState
 from core.hardware import HardwareState
 from core.message import Message
+from core.weights import VerifiedWeights
 
 
 class ErrorBody(Message, frozen=True, kw_only=True):
@@ -237,3 +239,5 @@ class Progress(Message, frozen=True, kw_only=True):
     """Set on the last line of a success: what was made (a build's name, a path)."""
     error: ErrorBody | None = None
     """Set on the last line of a failure."""
+    verified: VerifiedWeights | None = None
+    """Set on the line before the last of a look at weights."""

@@ -35,7 +35,7 @@ from core.http.client import HttpClient, LineStream, Unreachable
 from core.keys import CreatedKey, CreateKeyRequest, KeyList, RevokedKey, RevokeKeyRequest
 from core.message import Message
 from core.usage import UsageAccepted, UsageList, UsageReport
-from core.weights import PruneWeightsRequest, RemovedWeights, WeightsList
+from core.weights import PruneWeightsRequest, RemovedWeights, VerifyWeightsRequest, WeightsList
 from core.wipe import WipePlan, WipeRequest
 
 M = TypeVar("M", bound=Message)
@@ -166,6 +166,11 @@ class DaemonClient:
     def fetch_weights(self, source: str) -> AsyncGenerator[Progress, None]:
         """Likewise."""
         return self._progress("/v1/weights/fetch", msgspec.json.encode(WeightsRequest(source=source)))
+
+    def verify_weights(self, model: str = "", *, apply: bool = False) -> AsyncGenerator[Progress, None]:
+        """Likewise; what was found is in the `verified` of the line before the last."""
+        body = msgspec.json.encode(VerifyWeightsRequest(model=model, apply=apply))
+        return self._progress("/v1/weights/verify", body)
 
     async def weights(self) -> WeightsList:
         """What was fetched."""

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,9 +53,21 @@ class Download:
     """Sent to the address itself only, never to where it redirects."""
 
 
-async def download(http: HttpClient, item: Download, target: Path, progress: ProgressSink) -> None:
-    """Make `target` (its folder exists and is locked). Raises: DownloadMismatch, DownloadFailed, NotFoundError,
-    PermissionError_, StorageError.
+def _ignore() -> None:
+    """The default for `before_publish`."""
+
+
+async def download(
+    http: HttpClient,
+    item: Download,
+    target: Path,
+    progress: ProgressSink,
+    *,
+    before_publish: Callable[[], None] = _ignore,
+) -> None:
+    """Make `target` (its folder exists and is locked). `before_publish` hears that its digest is right.
+
+    Raises: DownloadMismatch, DownloadFailed, NotFoundError, PermissionError_, StorageError.
     """
     parts = target.parent / ".parts"
     ensure_directory(parts, mode=0o700)
@@ -75,6 +88,7 @@ async def download(http: HttpClient, item: Download, target: Path, progress: Pro
         part.chmod(0o644)
     except OSError as error:
         raise storage_error(part, error) from error
+    before_publish()
     publish(part, target)
 
 

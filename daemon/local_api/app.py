@@ -20,6 +20,7 @@ from daemon.local_api.keys import Keys, KeysRevoke
 from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
 from daemon.local_api.usage import Usage
+from daemon.local_api.verification import WeightsVerify
 from daemon.local_api.weights import Weights, WeightsPrune
 from daemon.local_api.wipe import Wipe
 from daemon.node import Node
@@ -58,6 +59,7 @@ def create_app(  # noqa: PLR0913 - the parts of the daemon, met in one place
     app.add_route("/v1/weights", Weights(node))
     app.add_route("/v1/weights/prune", WeightsPrune(node))
     app.add_route("/v1/weights/fetch", WeightsFetch(node, jobs))
+    app.add_route("/v1/weights/verify", WeightsVerify(node, jobs))
     app.add_route("/v1/hardware", Hardware(looking))
     app.add_route("/v1/hardware/clear", HardwareClear(looking))
     app.add_route("/v1/keys", Keys(node))

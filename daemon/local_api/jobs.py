@@ -41,10 +41,15 @@ class WeightsFetch:
             weights_dir=weights_directory(config, node.preparer.layout),
             mirror=config.engines.mirror,
             progress=report,
-            hub=Hub.from_environment({**read_environment_file(node.preparer.layout.environment), **os.environ}),
+            hub=read_hub(node),
         )
         node.retry_missing()
         return str(path)
+
+
+def read_hub(node: Node) -> Hub:
+    """Where models are asked for, as the daemon's environment file says."""
+    return Hub.from_environment({**read_environment_file(node.preparer.layout.environment), **os.environ})
 
 
 async def job_lines(job: Job) -> AsyncIterator[bytes]:

@@ -1,12 +1,15 @@
 """`/v1/weights` and `/v1/weights/prune`: what fetches left here, and what may go of it."""
 
 import contextlib
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 import falcon
 import falcon.asgi
 import msgspec
 
+from core.config.schema import Config
 from core.errors import LlmgwError
 from core.message import Message
 from core.weights import PruneWeightsRequest, RemovedWeights, StoredWeights, WeightsList
@@ -14,8 +17,25 @@ from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
 from daemon.runtimes.prepare import weights_directory
-from engines.stored import StoredUnit, list_units, remove_unit, unused_units
-from engines.weights import resolve, size_bytes
+from engines.stored import StoredUnit, list_units, remove_unit, units_of, unused_units
+from engines.weights import parse_source, resolve, size_bytes
+
+
+def used_paths(config: Config, folder: Path) -> dict[str, list[Path]]:
+    """Runtime -> where its weights lie, or would if they were whole; also of runtimes that do not run."""
+    units, used = list_units(folder), dict[str, list[Path]]()
+    for runtime_id, runtime in config.runtimes.items():
+        if runtime.weights:
+            with contextlib.suppress(LlmgwError):
+                found = resolve(runtime.weights, folder)
+                made = [unit.path for unit in units_of(parse_source(runtime.weights), units, folder)]
+                used[runtime_id] = [*made, *([found] if found is not None else [])]
+    return used
+
+
+def users_of(unit: StoredUnit, used: Mapping[str, list[Path]]) -> list[str]:
+    """The runtimes with weights in the unit. Pure."""
+    return sorted(runtime for runtime, paths in used.items() if any(unit.holds(path) for path in paths))
 
 
 class _Weights:
@@ -26,22 +46,14 @@ class _Weights:
     def _folder(self) -> Path:
         return weights_directory(self._node.config_use.loaded.config, self._node.preparer.layout)
 
-    def _used(self) -> dict[str, Path]:
-        """Runtime -> where its weights lie; also of runtimes that do not run."""
-        used: dict[str, Path] = {}
-        for runtime_id, runtime in self._node.config_use.loaded.config.runtimes.items():
-            if runtime.weights:
-                with contextlib.suppress(LlmgwError):
-                    path = resolve(runtime.weights, self._folder)
-                    if path is not None:
-                        used[runtime_id] = path
-        return used
-
     def _describe(self, unit: StoredUnit) -> StoredWeights:
-        users = sorted(runtime for runtime, path in self._used().items() if unit.holds(path))
+        users = users_of(unit, self._used())
         return StoredWeights(
             path=str(unit.path), kind=unit.kind, name=unit.name, size_bytes=size_bytes(unit.path), used_by=users
         )
+
+    def _used(self) -> dict[str, list[Path]]:
+        return used_paths(self._node.config_use.loaded.config, self._folder)
 
 
 class Weights(_Weights):
@@ -61,7 +73,7 @@ class WeightsPrune(_Weights):
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         request = await read_body(req, PruneWeightsRequest)
         removed = []
-        for unit in unused_units(list_units(self._folder), self._used().values()):
+        for unit in unused_units(list_units(self._folder), chain(*self._used().values())):
             described = self._describe(unit)
             if not request.apply or remove_unit(unit):
                 removed.append(described)

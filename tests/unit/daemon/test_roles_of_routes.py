@@ -2,7 +2,19 @@
 
 import pytest
 
-from daemon.local_api import admission, engines, firewall, hardware, jobs, runtimes, state, usage, weights, wipe
+from daemon.local_api import (
+    admission,
+    engines,
+    firewall,
+    hardware,
+    jobs,
+    runtimes,
+    state,
+    usage,
+    verification,
+    weights,
+    wipe,
+)
 from daemon.local_api.access import Role
 
 ROWS: list[tuple[type[object], Role]] = [
@@ -26,6 +38,7 @@ ROWS: list[tuple[type[object], Role]] = [
     (weights.Weights, Role.GATEWAY),
     (weights.WeightsPrune, Role.ADMIN),
     (jobs.WeightsFetch, Role.ADMIN),
+    (verification.WeightsVerify, Role.ADMIN),
     (hardware.Hardware, Role.GATEWAY),
     (hardware.HardwareClear, Role.ADMIN),
     (hardware.Doctor, Role.GATEWAY),
