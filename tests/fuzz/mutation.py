@@ -1,6 +1,7 @@
 """Valid inputs made slightly wrong: cut, doubled, overwritten, spliced with each other and with words that matter.
 
-Seeded, so that a failure can be had again: `LLMGW_FUZZ_SEED`. How long each target is tried is `LLMGW_FUZZ_S`.
+Seeded, so that a failure can be had again, and the same by default, so that a change is not blamed for what was there
+before it: `LLMGW_FUZZ_SEED=N`, or `random` to find something new. How long each target is tried is `LLMGW_FUZZ_S`.
 """
 
 import os
@@ -9,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 BUDGET_S = float(os.environ.get("LLMGW_FUZZ_S") or 1.0)
-SEED = int(os.environ.get("LLMGW_FUZZ_SEED") or 0) or random.SystemRandom().randrange(1, 1 << 32)
+_asked_seed = os.environ.get("LLMGW_FUZZ_SEED") or "1"
+SEED = random.SystemRandom().randrange(1, 1 << 32) if _asked_seed == "random" else int(_asked_seed)
 _SHOWN_BYTES = 2000
 
 
