@@ -27,7 +27,8 @@ def describe(found: VerifiedWeights, model: str) -> list[str]:
 
 
 def _describe(file: VerifiedFile, model: str) -> list[str]:
-    lines = [f"{file.state:10} {file.path}: {file.problem}"]
+    before = "before: " if file.state is FileState.MENDED else ""
+    lines = [f"{file.state:10} {file.path}: {before}{file.problem}"]
     if file.state not in SOUND:
         # What failed says itself what helps; else the same again, and this time for good.
         asked = " ".join(["llmgw weights verify", *([shlex.quote(model)] if model else []), "--apply"])

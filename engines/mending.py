@@ -44,7 +44,8 @@ class Origins:
 
 async def mend_file(file: KeptFile, found: VerifiedFile, origins: Origins) -> VerifiedFile:
     """The file as it is afterwards: MENDED, or as it was found, with what stood in the way in `problem`."""
-    if found.state not in MENDABLE:
+    unfinished = found.state is FileState.WHOLE and _is_unfinished(file)
+    if found.state not in MENDABLE and not unfinished:
         return found
     if file.fetched is None or not file.fetched.source:
         return msgspec.structs.replace(found, remedy="where it came from is not known: remove it and fetch it again")
@@ -52,17 +53,30 @@ async def mend_file(file: KeptFile, found: VerifiedFile, origins: Origins) -> Ve
         async with hold_lock(file.unit.lock, timeout_s=_LOCK_TIMEOUT_S, what=f"work on {file.unit.name}"):
             again = await verify_file(file, origins.progress)
             if again.state not in MENDABLE:
+                _conclude(file)
                 return again
             _doubt_model(file)
             set_aside(file.unit.path, file.name)
             await _fetch_again(file, file.fetched, origins)
-            _let_go(file.unit.path, file.name)
-            _trust_model(file)
+            _conclude(file)
     except LlmgwError as error:
         return msgspec.structs.replace(
             found, problem=f"{found.problem}; not mended: {error.message} [{error.code}]", remedy=error.hint
         )
     return msgspec.structs.replace(again, state=FileState.MENDED, remedy="")
+
+
+def _is_unfinished(file: KeptFile) -> bool:
+    """Whether somebody who was mending was killed between the new file and the end."""
+    root = file.unit.path
+    return (root / MENDING).exists() or any(root.glob(f"{_aside_prefix(file.name)}*"))
+
+
+def _conclude(file: KeptFile) -> None:
+    """The file is whole: the old one may go, and the model be trusted."""
+    if file.path.is_file():
+        _let_go(file.unit.path, file.name)
+        _trust_model(file)
 
 
 def set_aside(root: Path, name: str) -> Path | None:

@@ -1,7 +1,8 @@
-"""A process that installs the fake engine or fetches weights and prints each step, to be killed at any of them.
+"""A process that installs the fake engine, fetches or mends weights, and prints each step, to be killed at any of them.
 
 python -m tests.integration.engines.make_once engine ENGINES_DIR MIRROR SHA256
 python -m tests.integration.engines.make_once weights WEIGHTS_DIR MIRROR SOURCE
+python -m tests.integration.engines.make_once mend WEIGHTS_DIR MIRROR HUB
 """
 
 import asyncio
@@ -10,7 +11,11 @@ from pathlib import Path
 
 from core.api import Progress
 from core.errors import LlmgwError
+from engines.hub import Hub
 from engines.install import install_build
+from engines.integrity import list_files, verify_files
+from engines.mending import Origins, mend_file
+from engines.stored import list_units
 from engines.weights import fetch
 from tests.integration.engines.wheels import make_recipe
 
@@ -24,6 +29,11 @@ async def main(what: str, into: str, mirror: str, of: str) -> None:
         recipe = make_recipe(of)
         build = await install_build("fake", engines_dir=Path(into), mirror=mirror, progress=_report, recipe=recipe)
         print("done", build.name, flush=True)
+    elif what == "mend":
+        files = list_files(list_units(Path(into)))
+        found = await verify_files(files, _report)
+        for file, one in zip(files, found, strict=True):
+            print((await mend_file(file, one, Origins(mirror, Hub(of), _report))).state, flush=True)
     else:
         print("done", await fetch(of, weights_dir=Path(into), mirror=mirror, progress=_report), flush=True)
 

@@ -1,6 +1,7 @@
 """Fetched files held against their digests, and mended: damage of every kind, to each kind of source."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import threading
@@ -14,12 +15,13 @@ from core.api import Progress
 from core.weights import FileState, VerifiedFile
 from engines.hub import Hub
 from engines.integrity import KeptFile, list_files, verify_files
-from engines.mending import Origins, mend_file
+from engines.mending import Origins, mend_file, set_aside
 from engines.reread import read_digest
 from engines.staging import hold_lock
 from engines.stored import list_units
 from engines.weights import fetch, resolve
 from tests.integration.engines.hub_server import COMMIT, HubServer, serving
+from tests.integration.engines.making import making
 from tests.integration.engines.wheels import make_wheel
 
 BIG = b"GGUF" + os.urandom(3_000_000)
@@ -253,6 +255,46 @@ async def test_two_who_mend_at_once_fetch_once(kind: str, tmp_path: Path) -> Non
     assert sorted([first[place.name].state, second[place.name].state]) == [FileState.MENDED, FileState.WHOLE]
     assert asked == (0 if kind == "package" else 1)
     assert place.path.read_bytes() == place.data
+
+
+@pytest.mark.parametrize("kind", ["web", "hub model"])
+async def test_mending_that_is_killed_at_any_step_leaves_nothing_broken_that_it_took_up(
+    kind: str, tmp_path: Path
+) -> None:
+    async with placed(tmp_path, kind) as place:
+        for step in range(6):
+            flip(place.path)
+            place.server.drop_every = 50_000  # so that there are many steps
+            async with making("mend", place.folder, place.index, place.server.address) as process:
+                assert process.stdout is not None
+                for _ in range(2 + step):
+                    await process.stdout.readline()
+                with contextlib.suppress(ProcessLookupError):  # it may have come to its end
+                    process.kill()
+                await process.wait()
+            set_aside = list(place.folder.rglob(".broken-*"))
+            assert not set_aside or not place.path.exists() or place.path.read_bytes() == place.data
+            assert resolve(place.source, place.folder) is None or place.path.exists()
+
+            place.server.drop_every = 0
+            assert {one.state for one in (await place.mend()).values()} <= {FileState.MENDED, FileState.WHOLE}
+            assert place.path.read_bytes() == place.data and resolve(place.source, place.folder) is not None
+            assert list(place.folder.rglob(".broken-*")) == []
+
+
+async def test_what_a_mender_left_that_was_killed_at_the_very_end_is_finished_by_the_next(tmp_path: Path) -> None:
+    async with placed(tmp_path, "hub model") as place:
+        root = place.path.parent
+        aside = set_aside(root, place.name)
+        assert aside is not None
+        place.path.write_bytes(place.data)
+        (root / ".complete").rename(root / ".complete.mending")
+        assert resolve(place.source, place.folder) is None
+
+        mended = await place.mend()
+
+    assert {one.state for one in mended.values()} == {FileState.WHOLE}
+    assert resolve(place.source, place.folder) == root and not aside.exists()
 
 
 async def test_mending_waits_for_a_fetch_into_the_same_unit(tmp_path: Path) -> None:

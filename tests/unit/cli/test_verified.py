@@ -34,6 +34,10 @@ def test_what_is_no_finding_is_counted_and_asks_for_nothing(state: str, words: s
     assert len(lines) == 2 and lines[-1] == f"1 of 2 files are what was fetched; {words}."
 
 
+def test_what_was_mended_is_not_said_to_be_as_it_was() -> None:
+    assert describe(found(FileState.MENDED, "is not there"), "")[0] == "mended     /w/b: before: is not there"
+
+
 def test_a_runtime_that_runs_with_the_old_file_is_named() -> None:
     assert describe(VerifiedWeights(restart=["r"]), "") == [
         "r still runs with the file as it was: llmgw runtime-restart r",
