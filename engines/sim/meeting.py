@@ -185,15 +185,16 @@ class _Head:
 async def _join(meeting: Meeting) -> Group:
     """A worker's way to the head; it may be there before the head is. Raises: RanksMissing, RankRefused."""
     backoff, last = Backoff(0.05, 1.0), "nobody listens there"
+    deadline_s = asyncio.get_running_loop().time() + meeting.timeout_s
     try:
-        async with asyncio.timeout(meeting.timeout_s):
-            while True:
-                try:
-                    return await _join_once(meeting)
-                except RankTaken as refusal:
-                    last = refusal.message
-                except OSError as error:
-                    last = error.strerror or str(error)
+        while True:
+            try:
+                return await _join_once(meeting, deadline_s)
+            except RankTaken as refusal:
+                last = refusal.message
+            except OSError as error:  # our own deadline, too, which the next line meets again
+                last = error.strerror or str(error) or last
+            async with asyncio.timeout_at(deadline_s):
                 await asyncio.sleep(backoff.next_s())
     except TimeoutError:
         raise RanksMissing(
@@ -202,12 +203,17 @@ async def _join(meeting: Meeting) -> Group:
         ) from None
 
 
-async def _join_once(meeting: Meeting) -> Group:
-    """Raises: OSError when the head is not there, or goes before all are; RankTaken, RankRefused."""
+async def _join_once(meeting: Meeting, deadline_s: float) -> Group:
+    """Who has reached the head waits for its word, however long: a worker that gave up a moment before the head would
+    be missing in the head's account of who is here.
+
+    Raises: OSError when the head is not there, is not reached in time, or goes before all are; RankTaken, RankRefused.
+    """
     local = (meeting.own_address, 0) if meeting.own_address else None
-    reader, writer = await asyncio.open_connection(
-        meeting.address, meeting.port, local_addr=local, limit=_LINE_MAX_BYTES
-    )
+    async with asyncio.timeout_at(deadline_s):
+        reader, writer = await asyncio.open_connection(
+            meeting.address, meeting.port, local_addr=local, limit=_LINE_MAX_BYTES
+        )
     try:
         _keep_alive(writer)
         _say(writer, Hello(meeting.rank, meeting.size))

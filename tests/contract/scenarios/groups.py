@@ -105,8 +105,12 @@ async def four_ranks_serve_together_once_the_last_has_come(lab: Lab) -> None:
 
 
 async def a_rank_that_never_comes_fails_the_head_in_time_with_its_number_in_the_last_line(lab: Lab) -> None:
-    ranks = _ranks(lab, NEVER, joinTimeoutS=8.0)
-    await _start(lab, ranks, 0, 1, 3)
+    ranks = _ranks(lab, NEVER, joinTimeoutS=12.0)
+    # The workers first: they are there, trying, when the head begins to count.
+    await _start(lab, ranks, 1, 3)
+    for rank in (1, 3):
+        await lab.until_said(ranks.units[rank].name, "sim_meets")
+    await lab.backend.start(ranks.head)
     status = await lab.until_state(ranks.head, ActiveState.FAILED)
     assert (status.result, status.exec_main_status) == ("exit-code", 1)
     last = await _last_line(lab, ranks.head)
