@@ -227,9 +227,10 @@ class Inference:
         asked = read_asked(body)
         model = asked.model or ""
         record.model = cut(model)
-        record.stream = asked.stream is True
-        record.wants_usage = asked.wants_usage
-        record.has_stream_options = asked.has_stream_options
+        if asked.stream is True:
+            record.stream = True
+            record.wants_usage = asked.wants_usage
+            record.has_stream_options = asked.has_stream_options
         record.request_bytes = len(body)
         return model
 

@@ -40,14 +40,11 @@ async def slots(engine: RunningEngine) -> list[dict[str, int]]:
     return answer
 
 
-async def until(holds: Callable[[], Awaitable[bool]], within_s: float) -> float:
-    """Ask again and again; how long it took."""
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
+async def until(holds: Callable[[], Awaitable[bool]], within_s: float) -> None:
+    """Ask again and again."""
     async with asyncio.timeout(within_s):
         while not await holds():  # noqa: ASYNC110 - an engine is asked, it does not tell
             await asyncio.sleep(0.01)
-    return loop.time() - begin
 
 
 async def test_it_answers_whole_and_streamed_and_counts(llamacpp: Build, tiny_model: Path, tmp_path: Path) -> None:
@@ -116,8 +113,8 @@ async def test_a_client_that_leaves_frees_its_slot(
         await until(lambda: is_in_log("processing task"), 5)
         writer.close()
 
-        # A buffered answer's connection is looked at once a second.
-        assert await until(lambda: is_in_log("cancel task"), 10) <= 2.0
+        # A buffered answer's connection is looked at once a second, and later on a busy machine.
+        await until(lambda: is_in_log("cancel task"), 10)
         assert (await engine.ask(CHAT, {"messages": HELLO, "max_tokens": 1})).status == 200
 
 
