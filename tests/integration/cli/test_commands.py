@@ -139,12 +139,13 @@ def test_many_at_once_all_get_their_model(up: Up) -> None:
 
 
 def test_following_a_log_shows_new_lines_until_ctrl_c(up: Up) -> None:
-    argv = [sys.executable, "-m", "cli", "logs", "demo", "-f", "-n", "0", "--json", "--state", str(up.state)]
+    argv = [sys.executable, "-m", "cli", "logs", "demo", "-f", "-n", "1", "--json", "--state", str(up.state)]
     with subprocess.Popen(
         argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as follower:
         assert follower.stdout is not None
         try:
+            before = json.loads(follower.stdout.readline())  # it follows now
             run_cli("runtime-restart", "demo", state=up.state)  # the engine says goodbye, and hello
             line = json.loads(follower.stdout.readline())
             follower.send_signal(signal.SIGINT)
@@ -152,4 +153,6 @@ def test_following_a_log_shows_new_lines_until_ctrl_c(up: Up) -> None:
             assert follower.wait(30) == 130
         finally:
             follower.kill()
-    assert line["runtime"] == "demo" and len(line["lines"]) == 1
+    assert before["runtime"] == line["runtime"] == "demo"
+    # One, or both at once when the machine is busy.
+    assert len(before["lines"]) == 1 and line["lines"]
