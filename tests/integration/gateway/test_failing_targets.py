@@ -228,15 +228,18 @@ async def test_a_silent_target_is_passed_by_within_ten_seconds_and_its_stream_go
 async def test_all_turns_of_a_conversation_are_answered_by_one_target_whichever_worker_is_asked(tmp_path: Path) -> None:
     async with crew(tmp_path, count=3) as gw:
         used = Counter[frozenset[str]]()
-        for conversation in range(12):
+        # No more requests in all than a target may be ahead by (`AHEAD_ALONE`): workers know only their own past, and
+        # which of them begins a conversation is chance; with more, a busy target would be left, as it should be.
+        for conversation in range(4):
             messages: list[dict[str, str]] = [{"role": "user", "content": f"about {conversation}"}]
             targets = set()
-            for turn in range(6):
+            for turn in range(4):
                 answer = await raw_request(gw.address, CHAT, chat(messages=messages))
                 targets.add(served_by(answer))
                 messages += [{"role": "assistant", "content": f"a{turn}"}, {"role": "user", "content": f"and {turn}"}]
             used[frozenset(targets)] += 1
-        assert all(len(targets) == 1 for targets in used) and len(used) == 3
+        assert all(len(targets) == 1 for targets in used), used
+        assert len(used) > 1, "every conversation went to the same target"
 
 
 @pytest.mark.parametrize("kind", ["relayed", "edited"])
