@@ -47,7 +47,7 @@ async def test_it_is_told_with_the_outcome(answer: bytes, status: int, body: byt
             await client.send(post("/a", b"x"))
             told = await client.answer()
         outcome = await relay.outcome()
-    assert (told.status, told.body) == (502, b"complete"), "the application answers, not the relay"
+    assert (told.status, told.body) == (502, b"%d %b" % (status, body)), "the application answers, not the relay"
     assert outcome.refusal is not None
     assert (outcome.refusal.status, outcome.refusal.body) == (status, body)
     assert (b"x", b"y") in outcome.refusal.headers
