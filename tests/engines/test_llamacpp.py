@@ -98,10 +98,13 @@ async def test_a_strange_id_arrives_as_it_is(model: str, llamacpp: Build, tiny_m
 
 @pytest.mark.parametrize(("stream", "after_first_byte"), [(True, True), (True, False), (False, False)])
 async def test_a_client_that_leaves_frees_its_slot(
-    stream: bool, after_first_byte: bool, llamacpp: Build, tiny_model: Path, tmp_path: Path
+    stream: bool, after_first_byte: bool, llamacpp: Build, starter_model: Path, tmp_path: Path
 ) -> None:
-    """Its log tells: asking `/slots` meanwhile would hold up what is tested (see the adapter's docstring)."""
-    async with running(a_spec(tiny_model, context_length=CONTEXT, slots=1), tmp_path, llamacpp) as engine:
+    """Its log tells: asking `/slots` meanwhile would hold up what is tested (see the adapter's docstring).
+
+    The tiny model would be through with its whole context in half a second, before anybody could leave.
+    """
+    async with running(a_spec(starter_model, context_length=CONTEXT, slots=1), tmp_path, llamacpp) as engine:
 
         async def is_in_log(words: str) -> bool:
             return words in engine.log.read_text()
