@@ -26,6 +26,7 @@ from engines.adapter import (
     NodeFacts,
     Progress,
 )
+from engines.adapters.answers import read_server_health
 from engines.adapters.interpreter import build_environment, python_of, require_build
 from engines.gates.command import ALLOWED_NODES, read_names
 from engines.options import Option, check_options
@@ -101,9 +102,7 @@ class ComfyUiAdapter:
         return HealthProbe("/health")
 
     def read_health(self, status: int, body: bytes) -> Health:
-        if status == 200:
-            return Health.READY
-        return Health.LOADING if status == 503 else Health.FAILED
+        return read_server_health(status)
 
     def read_progress(self, metrics: str) -> Progress:
         samples = read_samples(metrics)

@@ -6,6 +6,7 @@ so `demands_key` stays False.
 """
 
 from engines.adapter import Build, EngineCommand, EngineSpec, Gate, Health, HealthProbe, Lora, NodeFacts, Progress
+from engines.adapters.answers import read_unknown_health
 from engines.adapters.placeholders import DEFAULT_HEALTH, check_words, fill
 from engines.options import check_options
 from engines.spec import check_common, check_single_node, require_clean
@@ -48,10 +49,7 @@ class CommandAdapter:
         return HealthProbe(fill(spec.health_url or DEFAULT_HEALTH, spec))
 
     def read_health(self, status: int, body: bytes) -> Health:
-        """2xx serves; a refused key will not mend itself; anything else may still be loading."""
-        if 200 <= status < 300:
-            return Health.READY
-        return Health.FAILED if status in (401, 403) else Health.LOADING
+        return read_unknown_health(status)
 
     def read_progress(self, metrics: str) -> Progress:
         return Progress()

@@ -32,6 +32,7 @@ from engines.adapter import (
     NodeFacts,
     Progress,
 )
+from engines.adapters.answers import read_unknown_health
 from engines.adapters.placeholders import DEFAULT_HEALTH, KEY_PLACEHOLDER, check_words, fill
 from engines.options import Option, check_options
 from engines.spec import check_common, check_single_node, check_weights, require_clean
@@ -118,10 +119,7 @@ class ContainerAdapter:
         return HealthProbe(fill(spec.health_url or DEFAULT_HEALTH, spec))
 
     def read_health(self, status: int, body: bytes) -> Health:
-        """As for any command."""
-        if 200 <= status < 300:
-            return Health.READY
-        return Health.FAILED if status in (401, 403) else Health.LOADING
+        return read_unknown_health(status)
 
     def read_progress(self, metrics: str) -> Progress:
         return Progress()

@@ -34,6 +34,7 @@ from engines.adapter import (
     NodeFacts,
     Progress,
 )
+from engines.adapters.answers import read_server_health
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_single_node, check_weights, is_clean, require_clean
@@ -121,9 +122,7 @@ class LlamaCppAdapter:
         return HealthProbe("/health")
 
     def read_health(self, status: int, body: bytes) -> Health:
-        if status == 200:
-            return Health.READY
-        return Health.LOADING if status == 503 else Health.FAILED
+        return read_server_health(status)
 
     def read_progress(self, metrics: str) -> Progress:
         samples = read_samples(metrics)

@@ -23,6 +23,7 @@ from engines.adapter import (
     NodeFacts,
     Progress,
 )
+from engines.adapters.answers import read_server_health
 from engines.adapters.interpreter import (
     PARALLEL_OPTIONS,
     build_environment,
@@ -121,9 +122,7 @@ class SglangAdapter:
         return HealthProbe("/health")
 
     def read_health(self, status: int, body: bytes) -> Health:
-        if status == 200:
-            return Health.READY
-        return Health.LOADING if status == 503 else Health.FAILED
+        return read_server_health(status)
 
     def read_progress(self, metrics: str) -> Progress:
         samples = read_samples(metrics)

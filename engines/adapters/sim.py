@@ -18,6 +18,7 @@ from engines.adapter import (
     NodeFacts,
     Progress,
 )
+from engines.adapters.answers import read_server_health
 from engines.options import Option, check_options
 from engines.own_tree import ROOT, python_path
 from engines.prometheus import read_samples
@@ -92,9 +93,7 @@ class SimAdapter:
         return HealthProbe("" if spec.rendezvous and spec.rendezvous.rank else "/health")
 
     def read_health(self, status: int, body: bytes) -> Health:
-        if status == 200:
-            return Health.READY
-        return Health.LOADING if status == 503 else Health.FAILED
+        return read_server_health(status)
 
     def read_progress(self, metrics: str) -> Progress:
         samples = read_samples(metrics)
