@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from core.errors import LlmgwError
-from core.files import ensure_directory, storage_error, sync_directory
+from core.files import ensure_directory
 from core.http.client import HttpClient
 from core.weights import FileState, VerifiedFile
 from engines.download import Download, download
@@ -24,7 +24,7 @@ from engines.integrity import KeptFile, verify_file
 from engines.pypi import ProgressSink
 from engines.records import COMPLETE, MENDING, FetchedFile, parse_complete
 from engines.sources import HubSource, PackageSource, WebSource, parse_source
-from engines.staging import hold_lock
+from engines.staging import hold_lock, move
 from engines.weights import take_member
 
 _LOCK_TIMEOUT_S = 24 * 3600.0
@@ -96,13 +96,7 @@ def set_aside(root: Path, name: str) -> Path | None:
 
 
 def _rename(thing: Path, root: Path, name: str) -> Path:
-    aside = root / f"{_aside_prefix(name)}{secrets.token_hex(4)}"
-    try:
-        os.rename(thing, aside)
-        sync_directory(thing.parent)
-    except OSError as error:
-        raise storage_error(thing, error) from error
-    return aside
+    return move(thing, root / f"{_aside_prefix(name)}{secrets.token_hex(4)}")
 
 
 def _aside_prefix(name: str) -> str:
@@ -141,7 +135,7 @@ async def _fetch_again(file: KeptFile, fetched: FetchedFile, origins: Origins) -
 def _doubt_model(file: KeptFile) -> None:
     marker = file.unit.path / COMPLETE
     if marker.is_file():
-        _move(marker, file.unit.path / MENDING)
+        move(marker, file.unit.path / MENDING)
 
 
 def _trust_model(file: KeptFile) -> None:
@@ -150,12 +144,4 @@ def _trust_model(file: KeptFile) -> None:
     with contextlib.suppress(FileNotFoundError):
         text = (root / MENDING).read_text(encoding="utf-8", errors="replace")
         if all((root / one.name).is_file() for one in parse_complete(text, file.unit.model, root.name)):
-            _move(root / MENDING, root / COMPLETE)
-
-
-def _move(old: Path, new: Path) -> None:
-    try:
-        os.rename(old, new)
-        sync_directory(new.parent)
-    except OSError as error:
-        raise storage_error(old, error) from error
+            move(root / MENDING, root / COMPLETE)

@@ -94,13 +94,17 @@ def publish(staged: Path, final: Path) -> None:
 
 def park(thing: Path) -> Path:
     """Rename `thing` to what `remove_stale` removes, and return its new path. Raises: StorageError."""
-    parked = thing.parent / f"{_PREFIX}{secrets.token_hex(8)}"
+    return move(thing, thing.parent / f"{_PREFIX}{secrets.token_hex(8)}")
+
+
+def move(thing: Path, place: Path) -> Path:
+    """Rename `thing`, and keep that over a crash; returns its new path. Raises: StorageError."""
     try:
-        os.rename(thing, parked)
+        os.rename(thing, place)
         sync_directory(thing.parent)
     except OSError as error:
         raise storage_error(thing, error) from error
-    return parked
+    return place
 
 
 def check_space(folder: Path, need_bytes: int, what: str) -> None:

@@ -13,26 +13,22 @@ Which target answered a conversation last is one more table, of hints that any w
 What costs a request something here are `values` and `put`; rows are claimed when a route table comes.
 """
 
-import fcntl
 import mmap
 import os
 import struct
 import time
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from hashlib import blake2b
 from threading import Lock
 
 from core.errors import UnavailableError
 from gateway.key_area import CELLS as KEY_AREA_CELLS
 from gateway.key_area import COLUMNS, KeyArea
+from gateway.row_keys import CELLS as ROW_KEYS_CELLS
+from gateway.row_keys import ROWS, RowKeys
 
 BOARD_VARIABLE = "LLMGW_BOARD"
 """`FD,COLUMN`: how a worker finds the arbiter's board, and its own place on it."""
-
-ROWS = 4096
-_PROBES = 64
-"""Rows in which a key may stand, counted from its hash."""
 
 
 class Cell(IntEnum):
@@ -70,7 +66,7 @@ _HIGH = 0
 """The cell that says how many columns there are to read."""
 _WAKERS = 1
 _KEYS = _WAKERS + COLUMNS
-_CELLS = _KEYS + 2 * ROWS
+_CELLS = _KEYS + ROW_KEYS_CELLS
 _ROW_CELLS = len(Cell) * COLUMNS
 _KEY_AREA = _CELLS + ROWS * _ROW_CELLS
 _CONVERSATIONS = _KEY_AREA + KEY_AREA_CELLS
@@ -102,6 +98,7 @@ class Board:
         # Nearly all of it is never touched, and must not fill a disk when a worker crashes.
         self.memory.madvise(mmap.MADV_DONTDUMP)
         self.cells: memoryview[int] = memoryview(self.memory).cast("q")
+        self._targets = RowKeys(self.cells, _KEYS)
         self.keys = KeyArea(self.memory, self.cells, start=_KEY_AREA, high=_HIGH)
         self._wakers: list[int] = []
 
@@ -137,7 +134,7 @@ class Board:
         """Its worker is dead, and so are its requests. Called by the arbiter."""
         cells = self.cells
         for row in range(ROWS):
-            if not cells[_KEYS + 2 * row]:
+            if not self._targets.is_taken(row):
                 continue
             base = _CELLS + row * _ROW_CELLS
             for cell in _GROWING:
@@ -165,26 +162,10 @@ class Board:
 
     def claim_row(self, key: str, column: int) -> int:
         """The row of a key, made if need be, and marked as used by this column. Raises: BoardFull."""
-        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        # Zero marks a row that was never anybody's.
-        high, low = int.from_bytes(digest[:8], "big", signed=True) or 1, int.from_bytes(digest[8:], "big", signed=True)
-        cells = self.cells
-        # A lock of POSIX belongs to the process, and the kernel takes it from one that dies.
-        fcntl.lockf(self.fd, fcntl.LOCK_EX)
-        try:
-            rows = [(low + probe) % ROWS for probe in range(_PROBES)]
-            found = next(
-                (row for row in rows if cells[_KEYS + 2 * row] == high and cells[_KEYS + 2 * row + 1] == low), None
-            )
-            if found is None:
-                found = next((row for row in rows if self._is_free(row)), None)
-                if found is None:
-                    raise BoardFull("the gateway's board has no row left for another target")
-                self._begin_row(found, high, low)
-            cells[_CELLS + found * _ROW_CELLS + Cell.USED * COLUMNS + column] = 1
-            return found
-        finally:
-            fcntl.lockf(self.fd, fcntl.LOCK_UN)
+        row = self._targets.claim(self.fd, key, column, self)
+        if row is None:
+            raise BoardFull("the gateway's board has no row left for another target")
+        return row
 
     @property
     def columns(self) -> int:
@@ -212,17 +193,21 @@ class Board:
         hint = self.cells[_CONVERSATIONS + conversation % _SLOTS]
         return hint & _ROW_BITS if hint & _TAG == conversation & _TAG else None
 
-    def _is_free(self, row: int) -> bool:
+    # gateway.row_keys.Rows
+
+    def is_free(self, row: int) -> bool:
         base = _CELLS + row * _ROW_CELLS
         return not any(
             any(self.cells[base + cell * COLUMNS : base + (cell + 1) * COLUMNS]) for cell in (Cell.USED, Cell.COUNTS)
         )
 
-    def _begin_row(self, row: int, high: int, low: int) -> None:
+    def begin(self, row: int) -> None:
         base = _CELLS + row * _ROW_CELLS
         for cell in range(base, base + _ROW_CELLS):
             self.cells[cell] = 0
-        self.cells[_KEYS + 2 * row], self.cells[_KEYS + 2 * row + 1] = high, low
+
+    def mark_used(self, row: int, column: int) -> None:
+        self.cells[_CELLS + row * _ROW_CELLS + Cell.USED * COLUMNS + column] = 1
 
 
 class Seat:

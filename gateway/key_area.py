@@ -10,16 +10,15 @@ Stretches of one worker lie together, so a key takes a page or two of memory, no
 that were never used cost nothing.
 """
 
-import fcntl
-from hashlib import blake2b
 from mmap import mmap
 from struct import Struct
 
+from gateway.row_keys import CELLS as ROW_KEYS_CELLS
+from gateway.row_keys import ROWS, RowKeys
+
 COLUMNS = 128
-ROWS = 4096
 RING = 64
 """Seconds that a ring can tell apart; more than the 61 that are looked at."""
-_PROBES = 64
 
 USED = 0
 ACTIVE = 1
@@ -32,7 +31,7 @@ STRETCH = TOKENS + RING
 
 LOW = (1 << 32) - 1
 _ROW = COLUMNS * STRETCH
-CELLS = 2 * ROWS + ROWS * _ROW
+CELLS = ROW_KEYS_CELLS + ROWS * _ROW
 """Size of the whole area."""
 
 _GAP = f"{8 * (STRETCH - 1)}x"
@@ -47,8 +46,8 @@ class KeyArea:
         self.memory = memory
         self.cells = cells
         self.high = high
-        self._keys = start
-        self._rows = start + 2 * ROWS
+        self._keys = RowKeys(cells, start)
+        self._rows = start + ROW_KEYS_CELLS
 
     def base_of(self, row: int) -> int:
         """The first cell of a row: column 0's `USED`."""
@@ -59,31 +58,13 @@ class KeyArea:
 
         `fd` is the board's, for its lock.
         """
-        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        high, low = int.from_bytes(digest[:8], "big", signed=True) or 1, int.from_bytes(digest[8:], "big", signed=True)
-        cells, keys = self.cells, self._keys
-        fcntl.lockf(fd, fcntl.LOCK_EX)
-        try:
-            rows = [(low + probe) % ROWS for probe in range(_PROBES)]
-            found = next(
-                (row for row in rows if cells[keys + 2 * row] == high and cells[keys + 2 * row + 1] == low), None
-            )
-            if found is None:
-                found = next((row for row in rows if self._is_free(row)), None)
-                if found is None:
-                    return None
-                self._begin(found)
-                cells[keys + 2 * found], cells[keys + 2 * found + 1] = high, low
-            cells[self.base_of(found) + column * STRETCH + USED] = 1
-            return found
-        finally:
-            fcntl.lockf(fd, fcntl.LOCK_UN)
+        return self._keys.claim(fd, key, column, self)
 
     def clear_column(self, column: int) -> None:
         """Its worker is dead: its requests are over, and what it took of the last minute stays taken."""
         cells = self.cells
         for row in range(ROWS):
-            if not cells[self._keys + 2 * row]:
+            if not self._keys.is_taken(row):
                 continue
             base = self.base_of(row)
             own = base + column * STRETCH
@@ -95,15 +76,20 @@ class KeyArea:
                     cells[base + offset] = max(theirs, kept)
             self._wipe(row, column)
 
-    def _is_free(self, row: int) -> bool:
+    # gateway.row_keys.Rows
+
+    def is_free(self, row: int) -> bool:
         base = self.base_of(row)
         starts = range(base, base + self.cells[self.high] * STRETCH, STRETCH)
         return not any(self.cells[start + USED] or self.cells[start + ACTIVE] for start in starts)
 
-    def _begin(self, row: int) -> None:
+    def begin(self, row: int) -> None:
         # Columns beyond those in use were wiped when their workers ended.
         for column in range(self.cells[self.high]):
             self._wipe(row, column)
+
+    def mark_used(self, row: int, column: int) -> None:
+        self.cells[self.base_of(row) + column * STRETCH + USED] = 1
 
     def _wipe(self, row: int, column: int) -> None:
         begin = 8 * (self.base_of(row) + column * STRETCH)

@@ -11,9 +11,9 @@ from gateway.board import Board, Seat
 from gateway.ending import RequestRecord
 from gateway.errors import ApiError
 from gateway.grant import Grant
-from gateway.key_area import ROWS
 from gateway.key_limits import KeyLimited, KeyLimiter, KeyUse
 from gateway.limit_headers import ANTHROPIC, OPENAI
+from gateway.row_keys import ROWS
 from tests.unit.gateway.hand_clock import HandClock
 
 
