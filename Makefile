@@ -24,7 +24,7 @@ help:
 
 up:
 	$(ENVIRONMENT) up
-	@exec $(PYTHON) -m cli --state "$(STATE)" up $(if $(PORT),--port "$(PORT)") $(if $(MODEL),--model "$(MODEL)")
+	@exec .venv/bin/llmgw --state "$(STATE)" up $(if $(PORT),--port "$(PORT)") $(if $(MODEL),--model "$(MODEL)")
 
 test:
 	$(ENVIRONMENT) test

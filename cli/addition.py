@@ -31,6 +31,12 @@ class Request:
     keep_warm: bool | None = None
     port: int | None = None
     memory_gb: float | None = None
+    gpus: int | tuple[str, ...] | None = None
+    """How many cards, or which."""
+    max_concurrency: int | None = None
+    kind: str | None = None
+    options: Mapping[str, bool] | None = None
+    """Settings of the engine's adapter."""
     args: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
 
@@ -68,7 +74,7 @@ def plan_addition(request: Request, config: Config) -> Addition:
         raise ModelExists(
             f"'{request.model_id}' is an alias of '{config.aliases[request.model_id]}'", hint="choose another --id"
         )
-    model: dict[str, object] = {} if known is not None else {"id": request.model_id, "runtime": runtime_id}
+    model = _model_keys(request, runtime_id, known)
     runtime = _runtime_keys(request, present)
     return Addition(request.model_id, runtime_id, model, runtime, changes=bool(model or runtime))
 
@@ -98,6 +104,9 @@ def _section(document: Document, name: str, empty: SectionType) -> SectionType:
 def model_id_of(path: str) -> str:
     """The id for a weights file: its name in lower case, without the ending and the quantization."""
     stem = path.partition("#")[0].rstrip("/").rpartition("/")[2]
+    if path.startswith("hf:"):
+        repository, _, file = stem.partition(":")
+        stem = file or repository.partition("@")[0]
     stem = re.sub(r"\.(gguf|safetensors|bin)$", "", stem, flags=re.IGNORECASE)
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
     short = _QUANTIZED.sub("", stem)
@@ -113,6 +122,18 @@ def _runtime_id(request: Request, config: Config) -> str:
     if not runtime_id:
         raise UsageError(f"'{request.model_id}' is no id for a model", hint="give one with --id")
     return runtime_id
+
+
+def _model_keys(request: Request, runtime_id: str, known: Model | None) -> dict[str, object]:
+    if known is None:
+        kind = {} if request.kind in (None, Model(id="-", runtime="-").kind) else {"kind": request.kind}
+        return {"id": request.model_id, "runtime": runtime_id, **kind}
+    if request.kind not in (None, known.kind):
+        raise ModelExists(
+            f"model '{known.id}' exists already, of kind {known.kind}",
+            hint="change models in the config, and llmgw reload",
+        )
+    return {}
 
 
 def _is_same(request: Request, present: Runtime) -> bool:
@@ -139,10 +160,14 @@ def _runtime_keys(request: Request, present: Runtime | None) -> dict[str, object
         "args": None if request.args is None else list(request.args),
         "port": request.port,
         "memoryGb": request.memory_gb,
+        "gpus": list(request.gpus) if isinstance(request.gpus, tuple) else request.gpus,
+        "maxConcurrency": request.max_concurrency,
         "contextLength": request.context_length,
         "keepWarm": request.keep_warm,
     }
     wanted.update({key: value for key, value in asked.items() if value is not None})
+    if request.options:
+        wanted["options"] = {**base.options, **request.options}
     now: dict[str, object] = {
         "engine": base.engine,
         "weights": base.weights,
@@ -150,8 +175,11 @@ def _runtime_keys(request: Request, present: Runtime | None) -> dict[str, object
         "args": base.args,
         "port": base.port,
         "memoryGb": base.memory_gb,
+        "gpus": base.gpus,
+        "maxConcurrency": base.max_concurrency,
         "contextLength": base.context_length,
         "keepWarm": base.keep_warm,
+        "options": base.options,
     }
     keys = {key: value for key, value in wanted.items() if value != now[key]}
     if present is None:

@@ -66,6 +66,14 @@ for _command in (
     llmgw.add_command(_command)
 
 
+@llmgw.group(hidden=True)
+def ctl() -> None:
+    """Commands under the name that other tools' users look for."""
+
+
+ctl.add_command(engine_check)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; prints every error once, in the form that was asked for."""
     try:

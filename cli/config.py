@@ -111,4 +111,5 @@ def _folded(path: str) -> str:
 
 
 def _count(config: Config) -> str:
-    return f"{len(config.models)} models, {len(config.runtimes)} runtimes"
+    counts = {"model": len(config.models), "runtime": len(config.runtimes)}
+    return ", ".join(f"{count} {noun}" if count == 1 else f"{count} {noun}s" for noun, count in counts.items())

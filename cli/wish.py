@@ -9,9 +9,14 @@ from cli.addition import Request, model_id_of
 from core.errors import UsageError
 from engines.presets import Preset, load_presets
 from engines.registry import get_adapter
-from engines.sources import parse_source
+from engines.sources import HubSource, parse_source
 
 DEFAULT_ENGINE = "llamacpp"
+FOLDER_ENGINE = "vllm"
+"""What serves a folder of safetensors, which is what most models on the hub are."""
+
+_MUST_BE_TOLD = ("llamacpp", "vllm", "sglang")
+"""Engines that make embeddings only where their options say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,9 @@ class Wish:
     keep_warm: bool | None = None
     port: int | None = None
     memory_gb: float | None = None
+    gpus: str = ""
+    max_concurrency: int | None = None
+    kind: str | None = None
     args: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
 
@@ -46,6 +54,10 @@ def resolve(wish: Wish) -> Request:
         keep_warm=wish.keep_warm,
         port=wish.port,
         memory_gb=wish.memory_gb,
+        gpus=_gpus(wish.gpus),
+        max_concurrency=wish.max_concurrency,
+        kind=wish.kind,
+        options={"embeddings": True} if wish.kind == "embedding" and engine in _MUST_BE_TOLD else None,
         args=wish.args if wish.args is not None or preset is None else tuple(preset.args) or None,
         command=wish.command,
     )
@@ -53,7 +65,25 @@ def resolve(wish: Wish) -> Request:
 
 def _engine(wish: Wish, preset: Preset | None) -> str:
     engine = wish.engine or ("command" if wish.command is not None else "") or (preset.engine if preset else "")
-    return get_adapter(engine or DEFAULT_ENGINE).name
+    return get_adapter(engine or (FOLDER_ENGINE if _is_folder(wish.source) else DEFAULT_ENGINE)).name
+
+
+def _is_folder(source: str) -> bool:
+    """Whether the weights are a folder with a `config.json`, as transformers keeps them, and no GGUF file."""
+    if source.startswith("hf:"):
+        hub = parse_source(source)
+        # A repository of GGUF files says so in its name, by a custom that nobody breaks.
+        return isinstance(hub, HubSource) and not hub.file and not hub.repo.lower().endswith("gguf")
+    return (Path(source).expanduser() / "config.json").is_file()
+
+
+def _gpus(text: str) -> int | tuple[str, ...] | None:
+    """`2`: so many cards; `GPU-…,GPU-…`: these."""
+    if not text:
+        return None
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _source(wish: Wish, preset: Preset | None, engine: str) -> str:

@@ -21,7 +21,14 @@ _PARALLEL: dict[str, str | int | float | bool] = {
 }  # fmt: skip
 WIDEST: dict[str, list[dict[str, str | int | float | bool]]] = {
     "llamacpp": [
-        {"threads": 2, "gpuLayers": 9, "embeddings": True, "pooling": "mean", "mmproj": "/srv/p.gguf"},
+        {
+            "threads": 2,
+            "gpuLayers": 9,
+            "embeddings": True,
+            "pooling": "mean",
+            "mmproj": "/srv/p.gguf",
+            "lora": "/srv/l",
+        },
         {"reranking": True},
     ],
     "vllm": [{**_PARALLEL, **_LORA, "eager": True, "blockSize": 16, "kvCacheGib": 4}],

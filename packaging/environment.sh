@@ -116,6 +116,24 @@ install_requirements() { # FILE
     sha256sum "$1" | cut -d' ' -f1 >"$venv/.installed-$(echo "$1" | tr / -)"
 }
 
+make_command() { # .venv/bin/llmgw, which works from any folder
+    tree=$(pwd)
+    cat >"$venv/bin/.llmgw" <<END
+#!$tree/$venv/bin/python
+"""The llmgw command of this checkout."""
+
+import sys
+
+sys.path.insert(0, "$tree")
+
+from cli.app import main
+
+sys.exit(main(sys.argv[1:]))
+END
+    chmod 755 "$venv/bin/.llmgw"
+    mv "$venv/bin/.llmgw" "$venv/bin/llmgw"
+}
+
 mkdir -p build
 # Two calls at once would install over each other.
 exec 9>build/environment.lock
@@ -134,6 +152,7 @@ bench) need_packages $packages_bench ;;
 esac
 need_python
 make_venv
+make_command
 case $purpose in
 # The tests' requirements hold the programs' own, in the same versions.
 up | deb) is_installed tests/requirements.txt || install_requirements packaging/requirements.txt ;;

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -98,8 +100,14 @@ def describe(serving: Serving, config: Config, layout: Layout, state: str, took_
         f"  models  {', '.join(serving.models) or 'none yet: llmgw model add'}",
         f"  state   {state} (config, log/)",
     ]
-    lines.append(f"  look    llmgw status --state {state}")
+    lines.append(f"  look    {_called()} status --state {state}")
     return lines
+
+
+def _called() -> str:
+    """How a person calls this command here: `llmgw` where PATH has it, in a checkout by its path."""
+    program = Path(sys.argv[0])
+    return "llmgw" if program.name != "llmgw" or shutil.which("llmgw") else os.path.relpath(program)
 
 
 def _describe_key(config: Config, layout: Layout) -> str:

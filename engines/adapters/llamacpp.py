@@ -18,6 +18,7 @@ Written against b10068 and b11434 (`llama-server --help` of both; see tests/engi
 - Its `/v1/messages` is what the anthropic SDK expects, but for a stop sequence that was met: it says `end_turn` and
   names the sequence. Its `/v1/responses` is not one of `routes`: b10068 streams items without `output_index` and
   `content_index`, on which the openai SDK breaks; asked for a chat completion instead, it serves the same.
+- Adapters are loaded with `--lora-scaled` and applied to every request; none can be loaded later.
 - The key is demanded on everything except `/health`; b10068 also leaves `/v1/models` open.
 """
 
@@ -35,6 +36,7 @@ from engines.adapter import (
     Progress,
 )
 from engines.adapters.answers import read_server_health
+from engines.adapters.scaled_lora import SCALED_LORA_OPTIONS, check_scaled_lora, read_scaled_lora
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_single_node, check_weights, is_clean, require_clean
@@ -46,6 +48,7 @@ _OPTIONS = {
     "reranking": Option(bool),
     "pooling": Option(str, choices=("none", "mean", "cls", "last", "rank")),
     "mmproj": Option(str, absolute_path=True),
+    **SCALED_LORA_OPTIONS,
 }
 
 _HOST_THREADS_WITH_GPU = 8
@@ -70,7 +73,7 @@ class LlamaCppAdapter:
         }
     )  # fmt: skip
     overhead_mib: int | None = 768  # the context's keys and values, and compute buffers of a small model
-    lora = Lora.NEVER
+    lora = Lora.AT_START
     multi_node = False
     metrics_path: str | None = "/metrics"
 
@@ -80,6 +83,7 @@ class LlamaCppAdapter:
             + check_single_node(spec)
             + check_weights(spec.weights)
             + check_options(spec.options, _OPTIONS)
+            + check_scaled_lora(spec)
         )
         problems.extend(f"model id {m!r} has a comma" for m in spec.served_models if "," in m)
         if not is_clean(str(spec.home)):
@@ -166,6 +170,8 @@ def _modes(spec: EngineSpec) -> tuple[str, ...]:
         value = spec.options.get(option)
         if isinstance(value, str):
             words.extend((flag, value))
+    if adapters := read_scaled_lora(spec):
+        words.extend(("--lora-scaled", ",".join(f"{path}:{scale}" for path, scale in adapters)))
     return tuple(words)
 
 
@@ -187,4 +193,5 @@ def _read_only(spec: EngineSpec, executable: str) -> tuple[str, ...]:
     projector = spec.options.get("mmproj")
     if isinstance(projector, str):
         paths.append(projector)
+    paths.extend(path for path, _ in read_scaled_lora(spec))
     return tuple(paths)

@@ -14,7 +14,7 @@ from engines.install import find_build
 from engines.presets import resolve_preset
 from engines.registry import get_adapter
 from tests.engines.running import RunningEngine, running
-from tests.engines.tiny_model import CONTEXT, SENTENCE
+from tests.engines.tiny_model import CONTEXT, SENTENCE, write_tiny_adapter
 
 pytestmark = pytest.mark.engine
 
@@ -65,6 +65,17 @@ async def test_it_answers_whole_and_streamed_and_counts(llamacpp: Build, tiny_mo
     # The second prompt was in the cache, so the engine counts it once or in part.
     assert progress.tokens_total is not None and progress.tokens_total >= whole["usage"]["total_tokens"]
     assert (progress.running, progress.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(("scale", "text"), [("", SENTENCE.split(" ")[0]), (":0", SENTENCE)])
+async def test_an_adapter_changes_what_it_says_by_its_scale(
+    scale: str, text: str, llamacpp: Build, tiny_model: Path, tmp_path: Path
+) -> None:
+    adapter = write_tiny_adapter(tmp_path / "adapter.gguf")
+    async with running(a_spec(tiny_model, lora=f"{adapter}{scale}"), tmp_path, llamacpp) as engine:
+        whole = json.loads((await engine.ask(CHAT, {"model": "tiny", "messages": HELLO})).body)
+
+    assert whole["choices"][0]["message"]["content"] == text
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/metrics", "/slots", "/props"])

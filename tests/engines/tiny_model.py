@@ -39,6 +39,28 @@ def write_tiny_model(path: Path, *, seed: int = 0) -> Path:
     return path
 
 
+def write_tiny_adapter(path: Path) -> Path:
+    """Write a LoRA adapter of rank 1 for the model, with which it says something else than `SENTENCE`; 12 kB.
+
+    The second word is certain by `_GAP` ahead of everything; the adapter makes the model end there instead.
+    """
+    names = tokens()
+    size, first, end = len(names), names.index(_words()[0]), names.index("<|im_end|>")
+    # The delta is b x a: from whatever the first word is embedded as, a logit of twice the gap for the end.
+    a, b = array("f", bytes(4 * WIDTH)), array("f", bytes(4 * size))
+    a[first], b[end] = 2 * _GAP / math.sqrt(WIDTH), 1.0
+    metadata = [
+        ("general.type", _string_value("adapter")),
+        ("general.architecture", _string_value("llama")),
+        ("adapter.type", _string_value("lora")),
+        ("adapter.lora.alpha", struct.pack("<If", _FLOAT32, 1.0)),
+    ]
+    path.write_bytes(
+        _render(metadata, [("output.weight.lora_a", (1, WIDTH), a), ("output.weight.lora_b", (size, 1), b)])
+    )
+    return path
+
+
 def tokens() -> list[str]:
     """Every token, by its number: the special ones, the bytes, and the words of the sentence."""
     return [*SPECIAL, *(byte_letter(byte) for byte in range(256)), *_words()]

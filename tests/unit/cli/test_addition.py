@@ -84,6 +84,21 @@ def test_what_is_asked_again_with_another_setting_changes_only_that() -> None:
     )
 
 
+def test_cards_slots_kind_and_options_are_written_once() -> None:
+    request = Request(
+        "e", "vllm", "/srv/e", gpus=("GPU-a",), max_concurrency=8, kind="embedding", options={"embeddings": True}
+    )
+    once = added(EXISTING, request)
+    config = loaded(once).config
+
+    assert config.models[-1].kind == "embedding"
+    runtime = config.runtimes["e"]
+    assert (runtime.gpus, runtime.max_concurrency, runtime.options) == (["GPU-a"], 8, {"embeddings": True})
+    assert added(once, request) == once
+    with pytest.raises(ModelExists, match="of kind embedding"):
+        plan_addition(Request("e", "vllm", "/srv/e", kind="chat"), config)
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

@@ -74,6 +74,8 @@ def test_every_key_in_the_manual_exists() -> None:
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         if isinstance(command, click.Group):
             yield from commands(command, f"{path}{name} ")
         else:

@@ -41,6 +41,46 @@ def test_a_command_means_the_engine_of_that_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "engine", "model_id"),
+    [
+        ("hf:Qwen/Qwen3-8B", "vllm", "qwen3-8b"),
+        ("hf:Qwen/Qwen3-8B@main", "vllm", "qwen3-8b"),
+        ("hf:Qwen/Qwen3-8B-GGUF", "llamacpp", "qwen3-8b-gguf"),
+        ("hf:Qwen/Qwen3-8B-GGUF:Qwen3-8B-Q4_K_M.gguf", "llamacpp", "qwen3-8b"),
+        ("hf:Qwen/Qwen3-8B-GGUF@0123abc:sub/Qwen3-8B-Q4_K_M.gguf", "llamacpp", "qwen3-8b"),
+        ("https://example.org/x/Tiny.Q8_0.gguf#sha256=" + "0" * 64, "llamacpp", "tiny"),
+        ("FOLDER/transformers", "vllm", "transformers"),
+        ("FOLDER/empty", "llamacpp", "empty"),
+        ("FOLDER/Some-Q4_0.gguf", "llamacpp", "some"),
+    ],
+)
+def test_the_source_says_which_engine_serves_it_and_what_it_is_called(
+    source: str, engine: str, model_id: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers/config.json").write_text("{}")
+
+    request = resolve(Wish(source.replace("FOLDER", str(tmp_path))))
+
+    assert (request.engine, request.model_id) == (engine, model_id)
+    assert resolve(Wish(source.replace("FOLDER", str(tmp_path)), engine="sglang")).engine == "sglang"
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"), [("", None), ("0", 0), ("2", 2), ("GPU-a", ("GPU-a",)), ("GPU-a, GPU-b", ("GPU-a", "GPU-b"))]
+)
+def test_cards_are_counted_or_named(text: str, gpus: int | tuple[str, ...] | None) -> None:
+    assert resolve(Wish("demo", engine="sim", gpus=text)).gpus == gpus
+
+
+def test_an_embedding_model_has_its_engine_told() -> None:
+    assert resolve(Wish("/m/x.gguf", kind="embedding")).options == {"embeddings": True}
+    assert resolve(Wish("demo", engine="sim", kind="embedding")).options is None
+    assert resolve(Wish("/m/x.gguf")).options is None
+
+
+@pytest.mark.parametrize(
     ("wish", "code"),
     [
         (Wish("smolm2-135m"), "unknown_source"),

@@ -72,6 +72,42 @@ def test_threads_follow_the_machine_unless_somebody_says_otherwise(
     assert f"--threads {threads} " in command
 
 
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("/w/a.gguf", "--lora-scaled /w/a.gguf:1 "),
+        ("/w/a.gguf:0.5", "--lora-scaled /w/a.gguf:0.5 "),
+        (" /w/a.gguf : 0.5 ,/w/b.gguf:-1", "--lora-scaled /w/a.gguf:0.5,/w/b.gguf:-1 "),
+    ],
+)
+def test_adapters_are_applied_with_their_scales_and_may_be_read(text: str, flag: str) -> None:
+    command = get_adapter("llamacpp").build_command(replace(_SPEC, options={"lora": text}), _BUILD, _FACTS)
+
+    assert flag in " ".join(command.argv)
+    assert "/w/a.gguf" in command.read_only_paths
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a.gguf", "no absolute path"),
+        ("/w/../etc/a", "no absolute path"),
+        ("/w/a,", "no absolute path"),
+        ("/w/a:", "the scale '' of '/w/a' is no number"),
+        ("/w/a:x", "is no number"),
+        ("/w/a:nan", "is no number"),
+        ("/w/a:1e999", "is no number"),
+        ("/w/a:1_0", "is no number"),
+        ("/w/a:1:2", "is no number"),
+        ("/w/a,/w/a:2", "stands there twice"),
+    ],
+)
+def test_adapters_that_make_no_sense_are_named(text: str, words: str) -> None:
+    problems = get_adapter("llamacpp").check_spec(replace(_SPEC, options={"lora": text}))
+
+    assert [words in problem for problem in problems] == [True], problems
+
+
 def test_options_become_flags() -> None:
     command = _command(replace(_SPEC, options={"embeddings": True, "pooling": "mean", "mmproj": "/w/p.gguf"}))
 
