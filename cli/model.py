@@ -1,6 +1,7 @@
 """`llmgw model`: what clients can ask for. `add` does all of it: engine, weights, config, reload, running."""
 
 import asyncio
+import json
 import shlex
 import typing
 from typing import TypedDict, Unpack
@@ -9,12 +10,13 @@ import click
 
 from cli.adding import Place, add_model
 from cli.addition import Request, describe_model, plan_addition
+from cli.asking import curl_line, kind_of, needs_key
 from cli.output import note, say, show_json, show_table
 from cli.session import Session, pass_session, shared_options
 from cli.status import read_state
-from cli.views import base_url, curl_line, short_source
+from cli.views import base_url, short_source
 from cli.wish import Wish, resolve
-from core.config.schema import Config, Model
+from core.config.schema import Model
 from core.errors import LlmgwError, UsageError
 from engines.registry import get_adapter
 
@@ -118,7 +120,8 @@ def _show_plan(session: Session, place: Place, request: Request) -> None:
         say(f"fetch    {short_source(request.source)}, unless it is there")
     for section, entry in (("models", addition.model), (f"runtimes.{addition.runtime_id}", addition.runtime)):
         for key, value in entry.items():
-            say(f"set      {section}: {key} = {short_source(str(value))}")
+            shown = value if isinstance(value, str) else json.dumps(value)
+            say(f"set      {section}: {key} = {short_source(shown)}")
     say(f"start    runtime {addition.runtime_id}")
     note("nothing was changed (--dry-run)")
 
@@ -140,12 +143,8 @@ async def _add(session: Session, place: Place, request: Request) -> None:
         )
         return
     say(f"{addition.model_id}: {status.state}" + (f" on {status.on}" if status.on else ""))
-    say(curl_line(url, addition.model_id, with_key=needs_key(place.load().config)))
-
-
-def needs_key(config: Config) -> bool:
-    """Whether a client must show a key."""
-    return not config.security.allow_missing_auth
+    config = place.load().config
+    say(curl_line(url, addition.model_id, with_key=needs_key(config), kind=kind_of(config, addition.model_id)))
 
 
 @model.command("list")

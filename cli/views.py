@@ -116,14 +116,6 @@ def base_url(host: str, port: int, *, tls: bool = False) -> str:
     return f"{'https' if tls else 'http'}://{reached}:{port}"
 
 
-def curl_line(url: str, model: str, *, with_key: bool) -> str:
-    """A command that a person can paste to get an answer."""
-    key = ' -H "Authorization: Bearer $LLMGW_KEY"' if with_key else ""
-    escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("'", "'\\''")
-    body = f'{{"model": "{escaped}", "messages": [{{"role": "user", "content": "Name the capital of France."}}]}}'
-    return f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
-
-
 def find_runtime(runtimes: Sequence[RuntimeStatus], runtime_id: str) -> RuntimeStatus | None:
     return next((runtime for runtime in runtimes if runtime.id == runtime_id), None)
 

@@ -12,12 +12,12 @@ import msgspec
 
 from cli.adding import Place, install_for, start, together, write_addition
 from cli.addition import Request, plan_addition
+from cli.asking import needs_key
 from cli.output import note
 from cli.progress import CutOff
 from cli.views import base_url
 from core.api import NodeState, RuntimeStatus
 from core.client import DaemonClient, DaemonUnavailable
-from core.config.check import is_loopback
 from core.config.schema import Config, Model
 from core.errors import DependencyError, LlmgwError, TimedOutError, UnavailableError
 from core.http.client import HttpClient, Reply, Unreachable
@@ -142,11 +142,6 @@ def _model_to_ask(config: Config, request: Request | None, running: list[Runtime
     ids = {status.id for status in running if status.engine != "comfyui"}
     ready = [model for model in config.models if model.runtime in ids and model.kind in _KINDS_TO_ASK]
     return next((model for model in ready if request and model.id == request.model_id), ready[0] if ready else None)
-
-
-def needs_key(config: Config) -> bool:
-    """Whether a client on this machine must bring one."""
-    return not config.security.allow_missing_auth or not is_loopback(config.server.host)
 
 
 async def _ask(url: str, model: Model, config: Config) -> str:

@@ -11,12 +11,12 @@ import click
 
 from cli.adding import Place
 from cli.addition import Request
+from cli.asking import curl_line, kind_of, needs_key
 from cli.output import note, say, show_json
 from cli.session import Session, default_state, pass_session, shared_options
-from cli.up.bring_up import Serving, needs_key
+from cli.up.bring_up import Serving
 from cli.up.foreground import Foreground
 from cli.up.prepare import as_storage_error, make_folders
-from cli.views import curl_line
 from cli.wish import Wish, resolve
 from core.config.load import ConfigMissing
 from core.config.schema import Config
@@ -94,7 +94,8 @@ def describe(serving: Serving, config: Config, layout: Layout, state: str, took_
         with_key = needs_key(config)
         if serving.answer:
             lines.append(f"{serving.model_id}, on {serving.on or 'this machine'}, says: {serving.answer}")
-        lines += ["", "  " + curl_line(serving.url, serving.model_id, with_key=with_key), ""]
+        kind = kind_of(config, serving.model_id)
+        lines += ["", "  " + curl_line(serving.url, serving.model_id, with_key=with_key, kind=kind), ""]
         lines.append(f"  key     {_describe_key(config, layout) if with_key else 'none is asked on this machine'}")
     lines += [
         f"  models  {', '.join(serving.models) or 'none yet: llmgw model add'}",

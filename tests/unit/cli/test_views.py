@@ -1,12 +1,10 @@
 """How state reads in a terminal."""
 
-import json
-import shlex
 from datetime import UTC, datetime
 
 import pytest
 
-from cli.views import age, base_url, curl_line, mebibytes, reason, runtime_details
+from cli.views import age, base_url, mebibytes, reason, runtime_details
 from core.api import RuntimeStatus
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
@@ -47,15 +45,6 @@ def test_unknown_memory_is_a_dash_and_never_zero(value: int | None, shown: str) 
 )
 def test_the_url_is_one_that_this_machine_reaches(host: str, url: str) -> None:
     assert base_url(host, 80) == url
-
-
-@pytest.mark.parametrize("model", ["m", "org/m:tag", "it's", 'say "x"', "a\\b", "$HOME `id`"])
-def test_the_curl_line_survives_a_shell_whatever_the_model_is_called(model: str) -> None:
-    words = shlex.split(curl_line("http://h:1", model, with_key=True))
-
-    assert words[:2] == ["curl", "http://h:1/v1/chat/completions"]
-    assert "Authorization: Bearer $LLMGW_KEY" in words
-    assert json.loads(words[-1])["model"] == model
 
 
 def test_the_reason_says_what_keeps_a_runtime_where_it_is() -> None:
