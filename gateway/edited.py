@@ -5,6 +5,7 @@ targets in order before the first byte, the same headers dropped, the engine's r
 a broken stream that ends with an error event and uncleanly. What is said in which words is an `Edit`'s affair.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Protocol
@@ -14,11 +15,10 @@ from falcon.asgi import Request, Response
 from core.api import RouteTarget
 from core.http.asgi import ClientDisconnectedError, Headers
 from core.http.exchange import ExchangeError, exchange
-from core.http.heads import downstream_fields, is_event_stream
+from core.http.heads import downstream_fields, foreign_fields, is_event_stream
 from core.http.plan import Attempt, RelayOutcome
 from core.http.pool import Target
 from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
-from gateway.errors import ApiError
 from gateway.relay import InferencePlan, explain_failure
 from gateway.translate.failures import BadAnswer, EngineError
 
@@ -126,7 +126,8 @@ class EditedAnswer:
             resp.data = await self._read_whole(answer, target, route)
 
     def _fields(self, headers: Headers, target: Target) -> list[tuple[str, str]]:
-        fields = [field for field in downstream_fields(headers) if field[0] != b"content-length"]
+        kept = foreign_fields(headers) if target.is_foreign else headers
+        fields = [field for field in downstream_fields(kept) if field[0] != b"content-length"]
         for line in self._plan.response_headers(target).split(b"\r\n")[:-1]:
             name, _, value = line.partition(b": ")
             fields.append((name, value))
@@ -136,17 +137,19 @@ class EditedAnswer:
         target = self._plan.next_target(None)
         while target is not None:
             route = self._plan.current
-            answer = self._ask(target, route, headers)
             try:
+                answer = self._ask(target, route, headers)
                 await answer.__aenter__()
             except ExchangeError as error:
-                target = self._plan.next_target(self._over(target, error.ended))
+                target = self._plan.next_target(self._over(target, error.ended, detail=error.detail))
                 continue
-            except ApiError:  # the rest of the request was refused while the engine had begun to hear it
-                self._finish(target, Ended.CLOSED_EARLY)
+            except asyncio.CancelledError:
+                self._finish(target, Ended.CLIENT_GONE)
                 raise
             except BaseException:
-                self._finish(target, Ended.CLIENT_GONE)
+                # The rest of the request was refused while the engine had begun to hear it, or it could not be made:
+                # the slot that it has is given back in any case.
+                self._finish(target, Ended.CLOSED_EARLY)
                 raise
             following, passes = self._judge(target, answer)
             if passes:
@@ -168,15 +171,14 @@ class EditedAnswer:
     def _judge(self, target: Target, answer: exchange) -> tuple[Target | None, bool]:
         """The next target, and whether this one's answer is the client's."""
         status = answer.status
-        verdict, ended = classify_status(status)
+        verdict, ended = classify_status(status, is_foreign=target.is_foreign)
         if verdict is Verdict.PASS:
             return None, True
-        following = self._plan.next_target(
-            Attempt(target, ended, status, retry_after_s=read_retry_after(answer.headers))
-        )
+        attempt = Attempt(target, ended, status, retry_after_s=read_retry_after(answer.headers))
+        following = self._plan.next_target(attempt)
         if following is None and verdict is not Verdict.HIDE:
             return None, True
-        self._over(target, ended, status)
+        self._note_attempt(attempt)
         return following, False
 
     async def _read_whole(self, answer: exchange, target: Target, route: RouteTarget) -> bytes:
@@ -230,11 +232,14 @@ class EditedAnswer:
             await answer.__aexit__(None, None, None)
             self._finish(target, ended)
 
-    def _over(self, target: Target, ended: Ended, status: int | None = None) -> Attempt:
-        attempt = Attempt(target, ended, status)
+    def _over(self, target: Target, ended: Ended, status: int | None = None, detail: str = "") -> Attempt:
+        attempt = Attempt(target, ended, status, detail)
+        self._note_attempt(attempt)
+        return attempt
+
+    def _note_attempt(self, attempt: Attempt) -> None:
         self._attempts.append(attempt)
         self._plan.attempt_ended(attempt)
-        return attempt
 
     def _finish(self, target: Target, ended: Ended) -> None:
         self._over(target, ended, self._status)

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from core.errors import DependencyError
 from core.http.asgi import Headers
 from core.http.framing import ResponseFraming
-from core.http.heads import request_head, upstream_lines
+from core.http.heads import foreign_lines, request_head, upstream_lines
 from core.http.patience import LAST_CHUNK, frame
 from core.http.pool import Target
 from core.http.repeat import RememberedResponse
@@ -33,6 +33,7 @@ class ExchangeError(DependencyError):
     def __init__(self, target: Target, ended: Ended, detail: str) -> None:
         super().__init__(f"{target.name}: {ended.value.replace('_', ' ')}{': ' + detail if detail else ''}")
         self.ended = ended
+        self.detail = detail
 
 
 class Rest(Protocol):
@@ -75,6 +76,9 @@ class exchange:  # noqa: N801 - used like a function, as `asyncio.timeout` is
         self._head_only = method == b"HEAD"
         length = len(body) if rest is None or rest.length is None else len(body) + rest.length
         lines = upstream_lines(headers) + added
+        path = target.path_of(path)
+        if target.is_foreign:
+            lines = foreign_lines(lines)
         if rest is not None and rest.length is None:
             self._head = b"%b %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n" % (
                 method,

@@ -82,6 +82,32 @@ _NOT_DOWNSTREAM = _HOP_BY_HOP | {
 }
 
 
+_TO_FOREIGNERS = frozenset(
+    {
+        b"content-type",
+        b"accept",
+        b"idempotency-key",
+        b"openai-beta",
+        b"anthropic-version",
+        b"anthropic-beta",
+    }
+)
+"""The only fields of a request that somebody else's service gets: those that say what is asked, and not who asks."""
+
+_FROM_FOREIGNERS = frozenset(
+    {
+        b"content-type",
+        b"content-encoding",
+        b"content-length",
+        b"content-disposition",
+        b"transfer-encoding",
+        b"connection",
+        b"cache-control",
+        b"retry-after",
+    }
+)
+"""The only fields of its answer that a client gets: the others are about its service, and our account with it."""
+
 _NAMES_NOTHING = frozenset({b"keep-alive,", b"close,", b"upgrade,"})
 """The usual values of Connection, each with the comma that joins several."""
 
@@ -113,6 +139,16 @@ def upstream_lines(headers: Headers) -> bytes:
     if connection and connection.lower() not in _NAMES_NOTHING:
         return upstream_lines(_without_named(headers, connection))
     return b"".join(lines)
+
+
+def foreign_lines(lines: bytes) -> bytes:
+    """What of ready lines somebody else's service may see."""
+    return b"".join(b"%b\r\n" % line for line in lines.split(b"\r\n") if line.partition(b":")[0] in _TO_FOREIGNERS)
+
+
+def foreign_fields(headers: Headers) -> Headers:
+    """What of its answer's fields a client may see."""
+    return [field for field in headers if field[0] in _FROM_FOREIGNERS]
 
 
 def request_head(method: bytes, path: bytes, lines: bytes, *, fixed: bytes, length: int) -> bytes:

@@ -5,17 +5,17 @@ pool's. A connection is given out newest first, so that the rest can grow old an
 """
 
 import asyncio
-import ipaddress
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from core import VERSION
+from core.http.dial import Dialer, explain_failure
 from core.http.limits import DEFAULT_POOL_LIMITS, PoolLimits
+from core.http.reach import NEAR, Reach
 from core.http.repeat import RememberedResponse
 from core.http.sweep import Sweeper
-from core.http.tcp import configure_upstream
 from core.http.upstream import UpstreamConnection
 
 Connected = Callable[[UpstreamConnection | None, str], None]
@@ -26,19 +26,26 @@ class Target:
     """One upstream: its address, our key for it, and the idle connections to it."""
 
     __slots__ = (
-        "_idle", "_limits", "_open", "closed", "fixed", "host", "misses", "name", "pool", "port", "remembered",
+        "_idle", "_limits", "_open", "closed", "fixed", "host", "is_foreign", "misses", "name", "path_of", "pool",
+        "port", "reach", "remembered",
     )  # fmt: skip
 
-    def __init__(self, pool: "UpstreamPool", name: str, host: str, port: int, key: str) -> None:
+    def __init__(  # noqa: PLR0913 - the words of `UpstreamPool.target`
+        self, pool: "UpstreamPool", name: str, host: str, port: int, key: str, reach: Reach
+    ) -> None:
         self.name = name
         self.host = host
         self.port = port
+        self.reach = reach
+        self.is_foreign = reach.is_foreign
+        self.path_of = reach.path_of
         self.closed = False
         self.remembered: RememberedResponse | None = None
         self.misses = 0
-        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         authorization = f"authorization: Bearer {key}\r\n" if key else ""
-        self.fixed = f"host: {authority}\r\n{authorization}".encode("latin-1")
+        # Clients' own words for themselves stay here, and some services turn away who says none.
+        agent = f"user-agent: llmgw/{VERSION}\r\n" if reach.is_foreign else ""
+        self.fixed = f"host: {reach.authority(host, port)}\r\n{agent}{authorization}".encode("latin-1")
         self.pool = pool
         self._limits = pool.limits
         self._idle: deque[UpstreamConnection] = deque()
@@ -101,38 +108,17 @@ class Target:
                 connection.transport.abort()
 
     async def _connect(self, connected: Connected) -> None:
+        connection = UpstreamConnection(self, self._limits.head_bytes)
+        within_s = self._limits.connect_timeout_s
         try:
-            async with asyncio.timeout(self._limits.connect_timeout_s):
-                connection = await self._open_connection()
+            await self.pool.dialer.open(connection, self.host, self.port, self.reach, within_s)
         except TimeoutError:
-            connected(None, f"no connection within {self._limits.connect_timeout_s:g} s")
+            connected(None, f"no connection within {within_s:g} s")
         except OSError as error:
-            connected(None, error.strerror or str(error))
+            connected(None, explain_failure(error))
         else:
             self._open.add(connection)
             connected(connection, "")
-
-    async def _open_connection(self) -> UpstreamConnection:
-        loop = asyncio.get_running_loop()
-        family, address = await self._resolve(loop)
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            configure_upstream(sock, self._limits.receive_buffer_bytes)
-            await loop.sock_connect(sock, address)
-            head_bytes = self._limits.head_bytes
-            _, connection = await loop.create_connection(lambda: UpstreamConnection(self, head_bytes), sock=sock)
-        except BaseException:
-            sock.close()
-            raise
-        return connection
-
-    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> tuple[int, tuple[str, int]]:
-        try:
-            version = ipaddress.ip_address(self.host).version
-        except ValueError:
-            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            return found[0][0], (str(found[0][4][0]), self.port)
-        return (socket.AF_INET6 if version == 6 else socket.AF_INET), (self.host, self.port)
 
 
 class Watched(Protocol):
@@ -146,8 +132,9 @@ class UpstreamPool:
 
     def __init__(self, limits: PoolLimits = DEFAULT_POOL_LIMITS) -> None:
         self.limits = limits
+        self.dialer = Dialer(limits)
         self.sweeper = Sweeper(limits.sweep_s, self._sweep)
-        self._targets: dict[tuple[str, str, int, str], Target] = {}
+        self._targets: dict[tuple[str, str, int, str, Reach], Target] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watched: set[Watched] = set()
 
@@ -159,12 +146,12 @@ class UpstreamPool:
     def unwatch(self, watched: Watched) -> None:
         self._watched.discard(watched)
 
-    def target(self, name: str, host: str, port: int, key: str = "") -> Target:
+    def target(self, name: str, host: str, port: int, key: str = "", *, reach: Reach = NEAR) -> Target:
         """The target with exactly this address and key: the same object for the same words."""
-        words = (name, host, port, key)
+        words = (name, host, port, key, reach)
         found = self._targets.get(words)
         if found is None:
-            found = self._targets[words] = Target(self, name, host, port, key)
+            found = self._targets[words] = Target(self, name, host, port, key, reach)
         return found
 
     def retain(self, targets: "set[Target]") -> None:
@@ -181,6 +168,7 @@ class UpstreamPool:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.dialer.close()
         for target in self._targets.values():
             target.closed = True
             target.abort_all()

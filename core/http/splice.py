@@ -13,7 +13,7 @@ from typing import Protocol
 
 from core.http.date import date_line
 from core.http.framing import ResponseFraming, strip_framing
-from core.http.heads import Delimiter, is_event_stream, request_head, response_head
+from core.http.heads import Delimiter, foreign_fields, foreign_lines, is_event_stream, request_head, response_head
 from core.http.patience import LAST_CHUNK, ends_between_events, frame
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
@@ -80,7 +80,7 @@ class Relay:
         self._connecting: asyncio.Task[None] | None = None
         self._target: Target | None = None
         self._next: Target | None = None
-        self._rejected: tuple[Ended, int] | None = None
+        self._rejected: Attempt | None = None
         self._refusal: Refusal | None = None
         self._retried_stale = False
         self._status: int | None = None
@@ -194,7 +194,9 @@ class Relay:
         if self._plan.edits_body:
             body = self._plan.request_body(target, body)
         lines = client.upstream_lines() + self._plan.request_lines
-        head = request_head(client.method, self._path, lines, fixed=target.fixed, length=len(body))
+        if target.is_foreign:
+            lines = foreign_lines(lines)
+        head = request_head(client.method, target.path_of(self._path), lines, fixed=target.fixed, length=len(body))
         if self._plan.first_byte_timeout_s is not None or self._plan.between_bytes_timeout_s is not None:
             self._seen = (0, monotonic())
             target.pool.watch(self)
@@ -214,13 +216,13 @@ class Relay:
         target, status = self._target, framing.status
         if target is None:
             return False
-        if status >= 400:
-            verdict, ended = classify_status(status)
+        if status >= 400 or (target.is_foreign and status >= 300):
+            verdict, ended = classify_status(status, is_foreign=target.is_foreign)
             if verdict is not Verdict.PASS:
                 attempt = Attempt(target, ended, status, retry_after_s=read_retry_after(framing.headers))
                 self._next = self._plan.next_target(attempt)
                 if self._next is not None or verdict is Verdict.HIDE:
-                    self._rejected = (ended, status)
+                    self._rejected = attempt
                     return False
             if self._plan.reads_refusals or self._client.has_begun:
                 self._refusal = Refusal(status, framing.headers, b"")
@@ -228,8 +230,8 @@ class Relay:
                 return True
         elif self._client.has_begun and not is_event_stream(framing.headers):
             # The client is reading events: this answer cannot be told any more.
-            self._next = self._plan.next_target(Attempt(target, Ended.MALFORMED, status))
-            self._rejected = (Ended.MALFORMED, status)
+            self._rejected = Attempt(target, Ended.MALFORMED, status)
+            self._next = self._plan.next_target(self._rejected)
             return False
         self._pass_on(framing, target)
         return True
@@ -282,7 +284,7 @@ class Relay:
             self._size = 0
             self._try_next(ended, detail)
         elif self._rejected is not None:
-            self._go_elsewhere(*self._rejected)
+            self._go_elsewhere(self._rejected)
         elif reused and not self._retried_stale and self._target is not None:
             # The upstream closed its idle connection while our request was on its way. Not a failure of the
             # target: ask it again, and not over another connection that may be as old.
@@ -291,11 +293,11 @@ class Relay:
         else:
             self._try_next(ended, detail)
 
-    def _go_elsewhere(self, ended: Ended, status: int) -> None:
+    def _go_elsewhere(self, rejected: Attempt) -> None:
         following, self._next, self._rejected = self._next, None, None
-        self._attempt_over(ended, "", status)
+        self._note(rejected)
         if following is None:
-            self._end(ended)
+            self._end(rejected.ended)
         else:
             self._ask(following)
 
@@ -328,8 +330,9 @@ class Relay:
         """The head as the upstream gave it, to go out with the body's first bytes."""
         client = self._client
         added = date_line() + client.added + self._plan.response_headers(target)
+        headers = foreign_fields(framing.headers) if target.is_foreign else framing.headers
         self._pending, self._delimiter = response_head(
-            framing.status, framing.headers, added=added, decoded=self.decodes,
+            framing.status, headers, added=added, decoded=self.decodes,
             bodiless=framing.complete, close=not client.keep_alive or client.is_draining,
         )  # fmt: skip
         if self._delimiter is Delimiter.CLOSE or client.is_draining:
@@ -405,12 +408,16 @@ class Relay:
     def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
         if self._target is None:
             raise RuntimeError("an attempt without a target")
-        if self._seen[1]:
-            self._target.pool.unwatch(self)
         attempt = Attempt(self._target, ended, self._status if status is None else status, detail)
+        self._note(attempt)
+        return attempt
+
+    def _note(self, attempt: Attempt) -> None:
+        """An attempt is over."""
+        if self._seen[1]:
+            attempt.target.pool.unwatch(self)
         self._attempts += (attempt,)
         self._plan.attempt_ended(attempt)
-        return attempt
 
     def _end(self, ended: Ended, *, clean: bool = True) -> None:
         if self._pending and ended is not Ended.CLIENT_GONE:

@@ -51,6 +51,8 @@ class Home(Protocol):
 
     remembered: RememberedResponse | None
     misses: int
+    is_foreign: bool
+    """Its heads are not remembered: hardly one is like the one before."""
 
     def give_back(self, connection: "UpstreamConnection") -> None: ...
 
@@ -215,7 +217,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._held = b""
         self._started = True
         self._begin_body(framing, sink, data)
-        if framing.complete and framing.keep_alive and not framing.decodes:
+        if framing.complete and framing.keep_alive and not framing.decodes and not self._home.is_foreign:
             self._remember(framing, whole, len(data))
 
     def _begin_body(self, framing: ResponseFraming, sink: Sink, data: bytes) -> None:

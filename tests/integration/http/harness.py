@@ -4,18 +4,22 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from core.http.asgi import SPLICE_EXTENSION, AsgiApp, Receive, Scope, Send
 from core.http.limits import DEFAULT_LIMITS, DEFAULT_POOL_LIMITS, HttpLimits, PoolLimits
 from core.http.patience import EventDialect
 from core.http.plan import Attempt, RelayOutcome, RelayPlan
 from core.http.pool import Target, UpstreamPool
+from core.http.reach import NEAR, Reach
 from core.http.server import HttpService, serve_tcp
 from core.http.stream import ClientStream
 
 SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+TLS_DATA = Path(__file__).resolve().parents[2] / "data" / "tls"
 LAST_CHUNK = b"0\r\n\r\n"
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -192,6 +196,12 @@ class Conversation:
                 size = int(line[15:])
         return head, await self._reader.readexactly(size)
 
+    @property
+    def tls(self) -> ssl.SSLObject:
+        found = self._writer.get_extra_info("ssl_object")
+        assert isinstance(found, ssl.SSLObject)
+        return found
+
     async def say(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
@@ -212,6 +222,23 @@ class Conversation:
         self._writer.transport.abort()
 
 
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None and way.is_secure:
+        certificate = TLS_DATA / "provider.pem"
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
+def aim(pool: UpstreamPool, name: str, port: int) -> Target:
+    """A target at a scripted upstream."""
+    reach = Reach(tls=True, ca_file=str(TLS_DATA / "authority.pem")) if way.is_secure else NEAR
+    return pool.target(name, "127.0.0.1", port, "engine-key", reach=reach)
+
+
 Script = Callable[[Conversation], Awaitable[None]]
 
 
@@ -225,8 +252,13 @@ class Upstream:
 
 
 @contextlib.asynccontextmanager
-async def upstream(script: Script) -> AsyncIterator[Upstream]:
-    """Run `script` for every connection; what it raises because the peer left is no error."""
+async def upstream(
+    script: Script, *, certificate: Path | None = None, key: Path | None = None
+) -> AsyncIterator[Upstream]:
+    """Run `script` for every connection; what it raises because the peer left is no error.
+
+    With a certificate (and its key, where that is in a file of its own) it is served over TLS.
+    """
     tasks: set[asyncio.Task[None]] = set()
     told: Upstream
 
@@ -245,7 +277,7 @@ async def upstream(script: Script) -> AsyncIterator[Upstream]:
             conversation.closed.set()
             writer.close()
 
-    server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=1 << 20)
+    server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=1 << 20, ssl=_tls(certificate, key))
     told = Upstream(server.sockets[0].getsockname()[1])
     try:
         yield told
@@ -375,7 +407,7 @@ async def relaying(
     dialect: EventDialect | None = None,
 ) -> AsyncIterator[Relaying]:
     pool = UpstreamPool(pool_limits)
-    targets = [pool.target(f"t{number}", "127.0.0.1", port, "engine-key") for number, port in enumerate(ports)]
+    targets = [aim(pool, f"t{number}", port) for number, port in enumerate(ports)]
     app = (app_type or way.app_type)(targets)
     app.timeouts_s = timeouts_s
     app.dialect = dialect
@@ -388,6 +420,7 @@ async def relaying(
 
 class _Way:
     app_type: type[RelayingApp] = RelayingApp
+    is_secure = False
 
 
 way = _Way()

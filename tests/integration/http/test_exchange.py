@@ -16,6 +16,7 @@ from tests.integration.http.harness import (
     LAST_CHUNK,
     SSE_HEAD,
     Conversation,
+    aim,
     chunk,
     replying,
     upstream,
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("both_ways")
 async def _target(port: int, limits: PoolLimits = DEFAULT_POOL_LIMITS) -> AsyncIterator[Target]:
     pool = UpstreamPool(limits)
     try:
-        yield pool.target("t", "127.0.0.1", port, "engine-key")
+        yield aim(pool, "t", port)
     finally:
         await pool.close()
 
@@ -182,4 +183,4 @@ async def test_a_target_that_is_dropped_keeps_no_connection() -> None:
         target.pool.retain(set())
         async with asyncio.timeout(2):
             await up.conversations[0].closed.wait()
-        assert target.pool.target("t", "127.0.0.1", up.port, "engine-key") is not target
+        assert aim(target.pool, "t", up.port) is not target

@@ -3,7 +3,16 @@
 import pytest
 
 from core.http.asgi import Headers
-from core.http.heads import Delimiter, downstream_fields, is_event_stream, request_head, response_head, upstream_lines
+from core.http.heads import (
+    Delimiter,
+    downstream_fields,
+    foreign_fields,
+    foreign_lines,
+    is_event_stream,
+    request_head,
+    response_head,
+    upstream_lines,
+)
 
 _FIXED = b"host: engine:1\r\nauthorization: Bearer sk-engine\r\n"
 
@@ -43,6 +52,54 @@ UPSTREAM: list[tuple[bytes, bool]] = [
 def test_a_request_field_crosses_or_stays(name: bytes, crosses: bool) -> None:
     head = request_head(b"POST", b"/v1/x", upstream_lines([(name, b"client-value")]), fixed=_FIXED, length=2)
     assert (b"\r\n%b: client-value\r\n" % name in head) is crosses
+
+
+TO_FOREIGNERS: list[tuple[bytes, bool]] = [
+    (b"content-type", True),
+    (b"accept", True),
+    (b"openai-beta", True),
+    (b"anthropic-version", True),
+    (b"idempotency-key", True),
+    (b"user-agent", False),
+    (b"openai-organization", False),
+    (b"openai-project", False),
+    (b"x-llmgw-request-class", False),
+    (b"x-llmgw-caller", False),
+    (b"x-lloom-request-class", False),
+    (b"x-stainless-os", False),
+    (b"x-something-new", False),
+    (b"traceparent", False),
+    (b"authorization", False),
+    (b"x-api-key", False),
+    (b"cookie", False),
+]
+
+
+@pytest.mark.parametrize(("name", "crosses"), TO_FOREIGNERS, ids=lambda value: str(value))
+def test_somebody_elses_service_is_told_what_is_asked_and_not_who_asks(name: bytes, crosses: bool) -> None:
+    lines = upstream_lines([(b"accept", b"*/*"), (name, b"client-value")])
+    head = request_head(b"POST", b"/v1/x", foreign_lines(lines), fixed=_FIXED, length=2)
+    assert (b"\r\n%b: client-value\r\n" % name in head) is crosses
+    assert b"\r\naccept: */*\r\n" in head
+
+
+FROM_FOREIGNERS: list[tuple[bytes, bool]] = [
+    (b"content-type", True),
+    (b"cache-control", True),
+    (b"retry-after", True),
+    (b"openai-organization", False),
+    (b"openai-processing-ms", False),
+    (b"x-ratelimit-remaining-requests", False),
+    (b"cf-ray", False),
+    (b"set-cookie", False),
+    (b"location", False),
+]
+
+
+@pytest.mark.parametrize(("name", "crosses"), FROM_FOREIGNERS, ids=lambda value: str(value))
+def test_of_a_foreign_answer_only_what_is_about_the_answer_crosses(name: bytes, crosses: bool) -> None:
+    fields = downstream_fields(foreign_fields([(b"content-length", b"2"), (name, b"value")]))
+    assert ((name, b"value") in fields) is crosses
 
 
 DOWNSTREAM: list[tuple[bytes, bool]] = [
