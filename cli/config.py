@@ -1,6 +1,7 @@
 """`llmgw config`: check the file without touching anything, and show what the program makes of it."""
 
 import asyncio
+import socket
 import sys
 
 import click
@@ -12,6 +13,7 @@ from cli.output import encode, say, show_json, show_table, visible
 from cli.reload import describe
 from cli.session import Session, pass_session, shared_options
 from core.api import ReloadResult
+from core.config.idle import find_idle
 from core.config.load import Loaded, load_config
 from core.config.problem import ConfigErrors
 from core.config.schema import Config
@@ -27,16 +29,22 @@ def config() -> None:
 @shared_options
 @pass_session
 def config_check(session: Session) -> None:
-    """Name everything that is wrong with the config, all at once, each with its path in the file."""
+    """Name everything that is wrong with the config, all at once, each with its path in the file.
+
+    What is in order and has no effect is named as a warning.
+    """
     try:
         loaded = load_checked(session)
     except ConfigErrors as error:
         error.hint = ""  # it names this very command
         raise
+    warnings = [str(problem) for problem in find_idle(loaded.config, socket.gethostname())]
     if session.json:
-        show_json({"ok": True, "path": str(loaded.path)})
-    else:
-        say(f"{loaded.path}: fine, {_count(loaded.config)}")
+        show_json({"ok": True, "path": str(loaded.path), "warnings": warnings})
+        return
+    say(f"{loaded.path}: fine, {_count(loaded.config)}")
+    for warning in warnings:
+        say(f"warning: {warning}")
 
 
 @config.command("show")

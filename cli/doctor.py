@@ -5,6 +5,7 @@ the runtimes: that the daemon does not run is then a finding among the others, n
 """
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from cli.output import say, show_json
 from cli.session import Session, not_running, pass_session, shared_options
 from core.clock import SystemClock
+from core.config.cluster import local_node
 from core.config.load import ConfigMissing, load_config
 from core.config.problem import ConfigErrors
 from core.config.schema import Config
@@ -73,7 +75,7 @@ async def examine_without_daemon(session: Session) -> DoctorReport:
             gateway = await read_gateway_port(http, server.host, server.port, tls=server.tls.is_on)
     user = (config or Config()).engines.user
     facts = Facts(
-        node=(config or Config()).cluster.node_id,
+        node=local_node((config or Config()).cluster, socket.gethostname()),
         daemon_runs=False,
         daemon_hint=not_running(environ).hint,
         config=config,

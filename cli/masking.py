@@ -11,7 +11,7 @@ from core.config.expand import join
 
 MASK = "…"
 
-_ALWAYS = re.compile(r"security\.(apiKeys|adminApiKeys)\[\d+\]")
+_ALWAYS = re.compile(r"security\.(apiKeys|adminApiKeys)\[\d+\]|cluster\.nodes\..*\.apiKey", re.DOTALL)
 _BY_NAME = re.compile(
     r"runtimes\..*\.env\.[^.]*(KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH)[^.]*", re.IGNORECASE | re.DOTALL
 )

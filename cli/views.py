@@ -96,6 +96,7 @@ def node_lines(state: NodeState, now: datetime) -> list[str]:
     if state.config.error:
         lines.append("         the file on disk is NOT in use:")
         lines += [f"         {line}" for line in state.config.error.splitlines()]
+    lines += [f"         warning: {warning}" for warning in state.config.warnings]
     return lines
 
 

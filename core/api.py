@@ -75,6 +75,8 @@ class ConfigStatus(Message, frozen=True, kw_only=True):
     loaded_at: str = ""
     error: str = ""
     """Why the file on disk is not the one in use; empty when it is."""
+    warnings: list[str] = []
+    """What stands in it and has no effect, each with its path."""
 
 
 class NodeState(Message, frozen=True, kw_only=True):

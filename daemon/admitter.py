@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.clock import Clock
+from core.config.cluster import ClusterNode, NodeResources
 from core.config.schema import Config, RuntimePolicy
 from core.errors import LlmgwError, RefusedError
 from core.hardware import Card
@@ -141,7 +142,7 @@ class Admitter:
             may_drain=waited_s >= _FAIR_WAIT_S,
             as_preferred=soft,
         )
-        pools = self._pools(preparer.config)
+        pools = self._pools(preparer)
         if not pools:
             # A machine that does not tell its memory cannot be protected; refusing everything would be worse.
             return Plan(runtime_id, Verdict.ADMITTED, "the machine's memory cannot be read")
@@ -226,12 +227,14 @@ class Admitter:
             owner="" if authority == preparer.node else authority,
         )
 
-    def _pools(self, config: Config) -> list[Pool]:
+    def _pools(self, preparer: Preparer) -> list[Pool]:
         total, available = self.read_memory()
         if total is None:
             return []
         used = None if available is None else total - available
-        host = Pool(HOST, _budget(config.runtime_policy).of(total), used, "memory")
+        config = preparer.config
+        here = config.cluster.nodes.get(preparer.node, ClusterNode())
+        host = Pool(HOST, budget_of(config.runtime_policy, here.resources).of(total), used, "memory")
         return [host, *(_card_pool(card) for card in self.read_cards() if not card.unified)]
 
 
@@ -240,9 +243,16 @@ def _card_pool(card: Card) -> Pool:
     return Pool(card.uuid, card.memory_total_mib or 0, card.memory_used_mib, label)
 
 
-def _budget(policy: RuntimePolicy) -> Budget:
+def budget_of(policy: RuntimePolicy, resources: NodeResources) -> Budget:
+    """What the config says of the host's memory: each thing that is said of this node goes before the policy's."""
     return Budget(
-        policy_budget_mib=None if policy.memory_budget_gb is None else int(policy.memory_budget_gb * 1024),
-        max_utilization=policy.max_memory_utilization,
-        reserve_mib=int(policy.reserve_memory_gb * 1024),
+        node_budget_mib=_mib(resources.memory_budget_gb),
+        policy_budget_mib=_mib(policy.memory_budget_gb),
+        max_utilization=resources.max_memory_utilization or policy.max_memory_utilization,
+        reserve_mib=int((resources.reserve_memory_gb or policy.reserve_memory_gb) * 1024),
+        declared_mib=_mib(resources.memory_gb),
     )
+
+
+def _mib(gib: float | None) -> int | None:
+    return None if gib is None else int(gib * 1024)

@@ -5,6 +5,7 @@ import os
 import pwd
 import socket
 
+from core.config.cluster import local_node
 from core.config.schema import Config
 from core.errors import DependencyError
 from daemon.local_api.access import GATEWAY_USER
@@ -20,8 +21,8 @@ class EngineUserMissing(DependencyError):
 
 
 def node_name(config: Config) -> str:
-    """`cluster.nodeId`, else the host's name."""
-    return config.cluster.node_id or socket.gethostname()
+    """`cluster.nodeId`, else the only node of `cluster.nodes`, else the host's name."""
+    return local_node(config.cluster, socket.gethostname())
 
 
 def engine_account(config: Config, *, required: bool) -> Account:

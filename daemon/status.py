@@ -4,6 +4,7 @@ import os
 
 from core import VERSION
 from core.api import ConfigStatus, NodeState, RuntimeStatus
+from core.config.idle import find_idle
 from core.errors import LlmgwError
 from core.firewall import FirewallState
 from core.hardware import HardwareState, Memory
@@ -60,7 +61,12 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         pid=os.getpid(),
         started_at=started_at,
         service_manager=node.backend.name,
-        config=ConfigStatus(path=str(use.loaded.path), loaded_at=use.loaded_at, error=use.error),
+        config=ConfigStatus(
+            path=str(use.loaded.path),
+            loaded_at=use.loaded_at,
+            error=use.error,
+            warnings=[str(problem) for problem in find_idle(use.loaded.config, node.preparer.node)],
+        ),
         server_host=use.loaded.config.server.host,
         server_port=use.loaded.config.server.port,
         server_tls=use.loaded.config.server.tls.is_on,

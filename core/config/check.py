@@ -1,10 +1,11 @@
 """References and rules between sections, which no single type can hold. Pure."""
 
-import difflib
 import ipaddress
 import re
 from collections.abc import Iterable
 
+from core.config.cluster_check import check_cluster
+from core.config.names import no_such
 from core.config.problem import Problem
 from core.config.schema import Config
 from core.networks import parse_network
@@ -13,14 +14,15 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:
 _RUNTIME_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 
 
-def check(config: Config, *, has_made_keys: bool = False) -> list[Problem]:
+def check(config: Config, *, has_made_keys: bool = False, host_name: str = "") -> list[Problem]:
     """Everything wrong with a config whose sections are each fine.
 
-    `has_made_keys`: clients' keys are also kept outside of it (`llmgw key create`).
+    `has_made_keys`: clients' keys are also kept outside of it (`llmgw key create`). `host_name`: this machine's.
     """
     return [
         *_check_server(config, has_made_keys),
         *_check_meeting(config),
+        *check_cluster(config.cluster, host_name),
         *_check_models(config),
         *_check_aliases(config),
         *_check_runtimes(config),
@@ -99,7 +101,7 @@ def _check_models(config: Config) -> Iterable[Problem]:
             yield Problem(f"{path}.id", f"{model.id} is defined twice", hint=f"also models[{seen[model.id]}]")
         seen.setdefault(model.id, index)
         if model.runtime not in config.runtimes:
-            yield Problem(f"{path}.runtime", _no_such("runtime", model.runtime, config.runtimes))
+            yield Problem(f"{path}.runtime", no_such("runtime", model.runtime, config.runtimes))
 
 
 def _check_aliases(config: Config) -> Iterable[Problem]:
@@ -108,7 +110,7 @@ def _check_aliases(config: Config) -> Iterable[Problem]:
         if alias in ids:
             yield Problem(f"aliases.{alias}", "is also the id of a model")
         if target not in ids:
-            yield Problem(f"aliases.{alias}", _no_such("model", target, ids))
+            yield Problem(f"aliases.{alias}", no_such("model", target, ids))
 
 
 def _check_runtimes(config: Config) -> Iterable[Problem]:
@@ -162,8 +164,3 @@ def _check_firewall(config: Config) -> Iterable[Problem]:
                 parse_network(text)
             except ValueError as error:
                 yield Problem(f"firewall.{key}[{index}]", str(error))
-
-
-def _no_such(kind: str, name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"there is no {kind} {name}" + (f"; did you mean {near[0]}?" if near else "")

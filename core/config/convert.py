@@ -1,11 +1,12 @@
 """A parsed document -> typed `Config`, section by section, so that all errors are found at once.
 
-msgspec stops at the first error of a value. Converting each section, each model and each runtime by itself, and
-within a section that failed each field by itself, finds the rest. Keys are accepted in camelCase and snake_case.
+msgspec stops at the first error of a value. Converting each section by itself, those inside of sections too, and in
+each every field by itself, finds the rest. Keys are accepted in camelCase and snake_case.
 """
 
 import difflib
 import re
+import typing
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -13,7 +14,8 @@ import msgspec
 
 from core.config.expand import join
 from core.config.problem import Problem
-from core.config.schema import Config, Model, Runtime, Section
+from core.config.schema import Config, Model, Runtime
+from core.config.section import Section
 
 S = TypeVar("S", bound=Section)
 
@@ -82,14 +84,39 @@ def convert_struct(kind: type[S], value: object, path: str, problems: list[Probl
         if name not in fields:
             problems.append(_unknown(join(path, str(key)), str(key), fields))
             continue
+        told = len(problems)
+        renamed[name] = _inner(fields[name].type, item, join(path, name), problems)
+        if len(problems) > told:
+            continue  # what is wrong inside of it has been said
         try:
-            msgspec.convert(item, fields[name].type, strict=True)
+            msgspec.convert(renamed[name], fields[name].type, strict=True)
         except msgspec.ValidationError as error:
             problems.append(_problem(join(path, name), error))
-        renamed[name] = item
     missing = [name for name, field in fields.items() if field.required and name not in renamed]
     problems.extend(Problem(join(path, name), "is missing") for name in missing)
     return msgspec.convert(renamed, kind, strict=True) if len(problems) == before else None
+
+
+def _inner(kind: object, value: object, path: str, problems: list[Problem]) -> object:
+    """The sections inside a section's field, each converted by itself; any other value as it is."""
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return convert_struct(kind, {} if value is None else value, path, problems)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin not in (dict, list) or (section := _section_of(arguments[-1])) is None:
+        return value
+    if origin is dict and isinstance(value, Mapping):
+        return {str(key): _inner(section, item, join(path, str(key)), problems) for key, item in value.items()}
+    if origin is list and isinstance(value, list):
+        # Other things than settings may be allowed beside them; whether they are is judged with the whole list.
+        places = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+        return [_inner(section, item, at, problems) if isinstance(item, Mapping) else item for at, item in places]
+    return value
+
+
+def _section_of(kind: object) -> type[Section] | None:
+    """The one section that a value of this kind may be; None when there is none."""
+    parts = [part for part in (kind, *typing.get_args(kind)) if isinstance(part, type) and issubclass(part, Section)]
+    return parts[0] if len(parts) == 1 else None
 
 
 def camel(key: str) -> str:

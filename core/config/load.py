@@ -1,6 +1,7 @@
 """Reading the config file: YAML or JSON text -> expanded -> typed -> checked, with all problems at once."""
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +91,7 @@ def parse_config(data: bytes, path: Path, variables: Mapping[str, str], *, has_m
     config, problems = convert(expansion.value)
     problems = [*expansion.problems, *problems]
     if not problems:
-        problems = check(config, has_made_keys=has_made_keys)
+        problems = check(config, has_made_keys=has_made_keys, host_name=socket.gethostname())
     if problems:
         raise ConfigErrors(str(path), problems)
     return Loaded(config, path, expansion.references, frozenset(_paths(document, "")), data)

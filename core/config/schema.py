@@ -7,18 +7,10 @@ replaced in `expand.py`, and `load.py` puts it together. Names, defaults and uni
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-Port = Annotated[int, Meta(ge=1, le=65535)]
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-GiB = Annotated[float, Meta(gt=0)]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all config sections."""
+from core.config.cluster import Cluster
+from core.config.section import GiB, Name, NonNegative, Port, Positive, Section
 
 
 class Tls(Section, frozen=True, kw_only=True):
@@ -57,13 +49,6 @@ class Security(Section, frozen=True, kw_only=True):
     """The same as `server.corsOrigins: ["*"]`."""
     api_keys: list[str] = []
     admin_api_keys: list[str] = []
-
-
-class Cluster(Section, frozen=True, kw_only=True):
-    """Which node this is."""
-
-    node_id: str = ""
-    """Empty: the host's name."""
 
 
 class Model(Section, frozen=True, kw_only=True):

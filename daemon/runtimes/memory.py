@@ -32,9 +32,12 @@ class Budget:
     policy_budget_mib: int | None = None
     max_utilization: float | None = None
     reserve_mib: int = 8 << 10
+    declared_mib: int | None = None
+    """What the config says that the machine has: it can give less than there is, and never more."""
 
     def of(self, total_mib: int) -> int:
         """The budget on a machine with this much memory; never below zero."""
+        total_mib = total_mib if self.declared_mib is None else min(total_mib, self.declared_mib)
         if self.node_budget_mib is not None:
             return self.node_budget_mib
         if self.policy_budget_mib is not None:

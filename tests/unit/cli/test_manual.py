@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from cli.app import INTERRUPTED, llmgw
-from core.config.schema import Config, Section
+from core.config.schema import Config
+from core.config.section import Section
 from core.errors import BY_STATUS
 
 MANUAL = Path(__file__).resolve().parents[3] / "docs/man"

@@ -11,6 +11,8 @@ from cli.masking import MASK, is_secret, leaves, mask
         ("security.apiKeys[0]", False, True),
         ("security.adminApiKeys[3]", False, True),
         ("security.allowMissingAuth", False, False),
+        ("cluster.nodes.spark-1.apiKey", False, True),
+        ("cluster.nodes.spark-1.apiKeyEnv", False, False),
         ("runtimes.q.env.HF_TOKEN", False, True),
         ("runtimes.q.env.my_api_key", False, True),
         ("runtimes.q.env.DB_PASSWORD", False, True),

@@ -195,6 +195,9 @@ def test_eviction_order(residents: list[Resident], expected: list[str]) -> None:
     [
         (Budget(node_budget_mib=5, policy_budget_mib=6, max_utilization=0.5), 100, 5),
         (Budget(policy_budget_mib=6, max_utilization=0.5), 100, 6),
+        (Budget(max_utilization=0.9, declared_mib=128 * G), 119 * G, int(119 * G * 0.9)),
+        (Budget(max_utilization=0.9, declared_mib=64 * G), 119 * G, int(64 * G * 0.9)),
+        (Budget(reserve_mib=8 * G, declared_mib=64 * G), 119 * G, 56 * G),
         (Budget(max_utilization=0.5), 100, 50),
         (Budget(reserve_mib=8 * G), 64 * G, 56 * G),
         (Budget(reserve_mib=8 * G), 4 * G, 3 * G),

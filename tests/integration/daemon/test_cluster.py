@@ -1,0 +1,45 @@
+"""The section `cluster` on a real daemon: which node it is, what its resources allow, and what has no effect yet."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.errors import UnavailableError
+from tests.integration.daemon.stack import running
+
+
+def here(**settings: object) -> str:
+    """This machine as the one node of a cluster."""
+    return f"cluster: {json.dumps({'nodes': {'spark-1': settings}})}\n"
+
+
+RUNTIME = "runtimes: {r: {engine: sim, memoryGb: 0.5}}\n"
+
+
+async def test_the_only_node_of_a_cluster_is_this_one(tmp_path: Path) -> None:
+    async with running(tmp_path, here()) as stack:
+        assert (await stack.client.state()).node == "spark-1"
+
+
+@pytest.mark.parametrize("resources", [{"memoryBudgetGb": 0.25}, {"memoryGb": 0.25}])
+async def test_what_a_node_has_goes_before_the_policy(tmp_path: Path, resources: dict[str, object]) -> None:
+    policy = f"runtimePolicy: {{maxMemoryUtilization: 0.99, memorySafety: {{mode: 'off'}}}}\n{RUNTIME}"
+    async with running(tmp_path, here(resources=resources) + policy) as stack:
+        with pytest.raises(UnavailableError, match="the budget is") as caught:
+            await stack.client.start_runtime("r")
+        assert caught.value.code == "runtime_capacity_impossible"
+        stack.write_config(policy)
+        await stack.client.reload()
+        assert (await stack.client.start_runtime("r")).state == "running"
+
+
+async def test_what_has_no_effect_yet_is_told_with_the_state_and_by_the_doctor(tmp_path: Path) -> None:
+    mac = {"endpoint": "http://mac.internal:8100", "proxy": {"models": ["local/qwen"]}}
+    cluster = {"nodeId": "here", "nodes": {"here": {}, "mac": mac}}
+    async with running(tmp_path, f"cluster: {json.dumps(cluster)}\nfirewall: {{enabled: false}}\n") as stack:
+        (warning,) = (await stack.client.state()).config.warnings
+        assert warning.startswith("cluster.nodes.mac.proxy.models: has no effect yet: 1 model of mac")
+        findings = (await stack.client.doctor()).findings
+        (found,) = [f for f in findings if f.check == "config" and f.status == "warning"]
+        assert found.found in warning and found.remedy == "ask mac itself"
