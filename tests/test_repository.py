@@ -49,6 +49,7 @@ OWNERS: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     "aiohttp": {"core"},
     "httptools": {"core"},
+    "wsproto": {"core"},
     "gunicorn": {"core"},
     "ruamel": {"core", "cli"},
     "falcon": {"daemon", "gateway", "engines"},

@@ -22,6 +22,16 @@ class StreamedApp(Protocol):
 
 
 @runtime_checkable
+class WebSocketApp(Protocol):
+    """An application that has websockets (`core.http.websocket`)."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def takes_websocket(self, path: bytes) -> bool:
+        """Whether a request for this path may become one. For all others the offer is not seen."""
+
+
+@runtime_checkable
 class DirectApp(Protocol):
     """See the module."""
 

@@ -35,6 +35,12 @@ class HttpLimits:
     comment_s: float = 13.0
     """How long a client that asked for server-sent events hears nothing before it gets a comment. With the sweep's
     precision, twice, two comments are never more than 15 s apart."""
+    message_bytes: int = 64 << 10
+    """Of one message of a client on a websocket."""
+    ping_s: float = 20.0
+    """How long a websocket's client says nothing before it is pinged."""
+    pong_s: float = 60.0
+    """How long it may say nothing at all."""
     sweep_s: float = 1.0
     """How often deadlines are looked at: they are kept to this precision."""
 

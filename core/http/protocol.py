@@ -20,9 +20,10 @@ from core.http.incoming import Incoming
 from core.http.limits import HttpLimits
 from core.http.refusal import BODY_TOO_LARGE, HEAD_TIMED_OUT, HEAD_TOO_LARGE, MALFORMED, PIPELINE_TOO_LONG, Refusal
 from core.http.repeat import RememberedRequest, remember_request
-from core.http.request import is_form, read_head, split_target, without_upgrade
+from core.http.request import is_form, offers_websocket, read_head, split_target, without_upgrade
 from core.http.stream import ClientStream
 from core.http.tcp import has_left
+from core.http.websocket import WebSocket
 
 _NEVER = float("inf")
 _LINGER_RESET = struct.pack("ii", 1, 0)
@@ -40,9 +41,11 @@ class Service(Protocol):
     streamed_paths: frozenset[bytes]
     is_draining: bool
 
-    def opened(self, connection: "ServerConnection") -> None: ...
+    def takes_websocket(self, path: bytes) -> bool: ...
 
-    def closed(self, connection: "ServerConnection") -> None: ...
+    def opened(self, connection: "ServerConnection | WebSocket") -> None: ...
+
+    def closed(self, connection: "ServerConnection | WebSocket") -> None: ...
 
     def run(self, stream: ClientStream) -> None: ...
 
@@ -316,6 +319,14 @@ class ServerConnection(asyncio.Protocol):
         parser = self._parser
         if parser is None:
             return
+        has_turn = self._active is None and self._service.takes_websocket(self._split[0])
+        if has_turn and offers_websocket(parser.get_method(), self._version, self._headers):
+            self._in_body = False
+            stream = self._make_stream(parser, b"")
+            stream.keep_alive = False  # who is refused is answered, and what may follow is no request
+            self._hold(rest)
+            self._start(stream)
+            return
         head = without_upgrade(parser.get_method(), self._target, self._version, self._headers)
         self._parser = HttpRequestParser(self)
         self._in_body = False
@@ -342,6 +353,21 @@ class ServerConnection(asyncio.Protocol):
     def dispatch(self, stream: ClientStream) -> None:
         if stream is self._active:
             self._service.dispatch(stream)
+
+    def become_websocket(self, stream: ClientStream) -> WebSocket:
+        """The connection is the socket's from now on. Raises: WebSocketExpected, and stays as it is."""
+        target = stream.path + b"?" + stream.query if stream.query else stream.path
+        socket_ = WebSocket(self._service, stream.headers, target)
+        transport, self.transport = self.transport, None
+        held = bytes(self._held or b"")
+        self._parser = self._active = self._held = None
+        self._service.opened(socket_)
+        self._service.closed(self)
+        if transport is not None:
+            if self._is_deaf:
+                transport.resume_reading()
+            socket_.start(transport, held, is_paused=self.is_paused)
+        return socket_
 
     def request_done(self, stream: ClientStream, *, clean: bool, reset: bool) -> None:
         """The answer of `stream` is written: go on with what the client sent meanwhile, or close."""

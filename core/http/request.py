@@ -93,6 +93,15 @@ def is_form(headers: Headers) -> bool:
     )
 
 
+def offers_websocket(method: bytes, version: str, headers: Headers) -> bool:
+    """Whether a request could become a websocket; whether it says so rightly is judged when it does."""
+    if method != b"GET" or version != "1.1":
+        return False
+    fields = {name: value for name, value in headers}
+    is_bare = b"content-length" not in fields and b"transfer-encoding" not in fields
+    return is_bare and fields.get(b"upgrade", b"").strip().lower() == b"websocket"
+
+
 def split_target(target: bytes) -> tuple[bytes, bytes] | Refusal:
     """Path and query of a request target in origin, absolute or asterisk form."""
     if not target.startswith(b"/"):

@@ -21,13 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.http.asgi import AsgiApp, ClientDisconnectedError
-from core.http.direct import DirectApp, StreamedApp
+from core.http.direct import DirectApp, StreamedApp, WebSocketApp
 from core.http.lifespan import Lifespan
 from core.http.limits import DEFAULT_LIMITS, HttpLimits
 from core.http.protocol import ServerConnection
 from core.http.stream import ClientStream
 from core.http.sweep import Sweeper
 from core.http.tcp import configure_listener
+from core.http.websocket import WebSocket
 
 OnError = Callable[[str, BaseException], None]
 """Hears of an error that no handler of the application took: an event's name and the error."""
@@ -53,10 +54,11 @@ class HttpService:
         self.form_limits = replace(limits, body_bytes=limits.form_bytes)
         self._app = app
         self._direct = app.plan_directly if isinstance(app, DirectApp) else None
+        self._takes_websocket = app.takes_websocket if isinstance(app, WebSocketApp) else None
         self._on_error = on_error
         self._cancels = cancel_on_disconnect
         self._lifespan = Lifespan(app)
-        self._connections: set[ServerConnection] = set()
+        self._connections: set[ServerConnection | WebSocket] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -102,12 +104,15 @@ class HttpService:
 
     # what connections call (core.http.protocol.Service)
 
-    def opened(self, connection: ServerConnection) -> None:
+    def takes_websocket(self, path: bytes) -> bool:
+        return self._takes_websocket is not None and self._takes_websocket(path)
+
+    def opened(self, connection: ServerConnection | WebSocket) -> None:
         self._connections.add(connection)
         self._idle.clear()
         self._sweeper.wake()
 
-    def closed(self, connection: ServerConnection) -> None:
+    def closed(self, connection: ServerConnection | WebSocket) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._idle.set()

@@ -18,6 +18,7 @@ from core.http.repeat import RememberedRequest
 from core.http.request import build_scope
 from core.http.splice import Relay
 from core.http.status import BODILESS, STATUS_LINES
+from core.http.websocket import WebSocket
 
 
 class Connection(Protocol):
@@ -33,6 +34,8 @@ class Connection(Protocol):
 
     def dispatch(self, stream: "ClientStream") -> None: ...
 
+    def become_websocket(self, stream: "ClientStream") -> WebSocket: ...
+
     @property
     def is_draining(self) -> bool: ...
 
@@ -43,7 +46,7 @@ class ClientStream:
     __slots__ = (
         "_body_sent", "_chunked", "_connection", "_dialect", "_direct_plan", "_drained", "_gone", "_head",
         "_is_between_events", "_is_events", "_is_gone", "_is_over", "_is_relayed", "_patience", "_relay", "_sent_bytes",
-        "_settled", "_silent", "_started", "_was_asked", "added", "body", "failure",
+        "_settled", "_silent", "_socket", "_started", "_was_asked", "added", "body", "failure",
         "headers", "incoming", "keep_alive", "method", "path", "query", "remembered", "task", "version",
     )  # fmt: skip
 
@@ -82,6 +85,7 @@ class ClientStream:
         self._patience: Patience | None = None
         self._settled: asyncio.Future[RelayOutcome | None] | None = None
         self._direct_plan: RelayPlan | None = None
+        self._socket: WebSocket | None = None
         self.failure: tuple[RelayPlan, RelayOutcome] | None = None
         """Of a direct relay (`core.http.direct`), when the application is asked after it."""
         self.remembered: RememberedRequest | None = None
@@ -101,6 +105,17 @@ class ClientStream:
         self._settled = asyncio.get_running_loop().create_future()
         self._start_relay(plan, path or plan.path, self.body if body is None else body)
         return await self._settled
+
+    def accept_websocket(self) -> WebSocket:
+        """Answer with a websocket, and nothing else; it is closed when the application returns.
+
+        Raises: WebSocketExpected when the request asks for none; ClientDisconnectedError.
+        """
+        if self._is_gone or self._connection.transport is None:
+            raise ClientDisconnectedError("the client has left")
+        self._socket = self._connection.become_websocket(self)
+        self._is_relayed = self._is_over = True
+        return self._socket
 
     def relay_directly(self, plan: RelayPlan) -> None:
         """As `relay`, for who has no coroutine to wait in. When no target gives a response, `failure` says why, and
@@ -343,6 +358,8 @@ class ClientStream:
 
     def application_over(self, failed: bool) -> None:
         """The application returned or raised. An answer that it still owes is made up for."""
+        if self._socket is not None:
+            self._socket.finish(failed=failed)
         if self._is_over or self._is_relayed:
             return
         transport = self._connection.transport

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from core.http.limits import DEFAULT_LIMITS
 from core.http.protocol import ServerConnection
 from core.http.stream import ClientStream
+from core.http.websocket import WebSocket
 
 # How many requests wait in line, and when an unfinished head is found too long, depends on how they are cut: these
 # limits have tests of their own.
@@ -78,9 +79,12 @@ class _Service:
     streamed_paths: frozenset[bytes] = frozenset()
     is_draining = False
 
-    def opened(self, connection: ServerConnection) -> None: ...
+    def takes_websocket(self, path: bytes) -> bool:
+        return False
 
-    def closed(self, connection: ServerConnection) -> None: ...
+    def opened(self, connection: ServerConnection | WebSocket) -> None: ...
+
+    def closed(self, connection: ServerConnection | WebSocket) -> None: ...
 
     def run(self, stream: ClientStream) -> None:
         fields = b"\n".join(name + b":" + value for name, value in stream.headers)
