@@ -99,6 +99,7 @@ class Node:
             log=get_logger("daemon.runtimes"),
             spawn=self._spawn,
             changed=self._changed,
+            is_ours=self._is_ours_to_restart,
             stopped_outside=self._intents.hold,
             wait_silent=self._wait_silent,
             clock=admitter.clock,
@@ -226,6 +227,10 @@ class Node:
             this_node=self.preparer.node,
         )
 
+    def _is_ours_to_restart(self, authority: Authority) -> bool:
+        here = self.preparer.node
+        return may(Caller(Who.CRASH_LOOP, here), Act.RESTART, authority, this_node=here)
+
     def _authority(self, controller: RuntimeController | None) -> Authority:
         """Whose runtime it is; one that has no unit yet is ours."""
         own = Authority(owner=self.preparer.node)
@@ -298,9 +303,11 @@ class Node:
     async def warm_up(self, runtime_id: str) -> float:
         """Let a running engine answer a request of ours; seconds that it took.
 
-        Raises: RuntimeUnknown, ConflictError (it does not run, or its engine has no route to ask), WarmupFailed.
+        Raises: RuntimeUnknown, AuthorityRefused, ConflictError (it does not run, or its engine has no route to ask),
+            WarmupFailed.
         """
         controller = self.controller(runtime_id)
+        self._require(Who.OPERATOR, Act.WARM_UP, controller)
         call = self._warmup(runtime_id, always=True)
         if controller.state is not RuntimeState.RUNNING or controller.probe is None:
             raise ConflictError(f"runtime {runtime_id} is {controller.state}", hint=f"llmgw runtime-start {runtime_id}")
@@ -348,6 +355,8 @@ class Node:
         result = self.plan_config(loaded)
         self.config_use = ConfigUse(loaded, _now())
         self.preparer = preparer
+        for controller in self.controllers.values():
+            controller.use_node(preparer.node)
         self._wake.set()
         return result
 

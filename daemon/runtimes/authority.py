@@ -1,8 +1,11 @@
 """May this caller do this to that runtime? Every path that starts or stops anything asks here. Pure.
 
-A runtime has one owner. On this node, four of our own mechanisms act without being asked (keep-warm, eviction,
-watchdog, reload) and one sweeps (stop-all); they leave alone what this node does not own. An operator here may touch
-what is local; a runtime delegated to us by a leader or by the control plane is theirs alone to start and stop.
+A runtime has one owner. On this node, five of our own mechanisms act without being asked (keep-warm, eviction,
+watchdog, reload, and what slows a crash loop down) and one sweeps (stop-all); they leave alone what this node does not
+own. What is a part of the unit is no decision of ours: a delegated member that crashes is started again by its own
+`Restart=`, until its start limit. Nor is the memory guard: it is the machine's last defence, as the kernel's killer is.
+An operator here may touch what is local; a runtime delegated to us by a leader or by the control plane is theirs alone
+to start and stop.
 """
 
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ class Action(StrEnum):
     RESTART = "restart"
     EVICT = "evict"
     RELOAD = "reload"
+    WARM_UP = "warm"
 
 
 class Who(StrEnum):
@@ -35,6 +39,7 @@ class Who(StrEnum):
     WATCHDOG = "watchdog"
     CONFIG = "config"
     STOP_ALL = "stop-all"
+    CRASH_LOOP = "crash-loop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,15 @@ should run; `daemon/reconcile.py` does. All changes of state go through `_move`.
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from core.errors import BugError, DependencyError, LlmgwError
-from core.runtime import RuntimeState, check_transition
+from core.runtime import Authority, AuthorityScope, RuntimeState, check_transition
 from daemon.runtimes.compute_proof import ComputesElsewhere
 from daemon.runtimes.crash_loop import Crashes
 from daemon.runtimes.health import Answer, Probe
-from daemon.runtimes.loading import EngineExited, Load, UnitSight, end_of
+from daemon.runtimes.loading import EngineExited, Load, StartTimedOut, UnitSight, end_of
 from daemon.runtimes.memory_guard import MemorySafetyAbort
 from daemon.runtimes.prepare import Prepared
 from daemon.runtimes.release import NotReleased, wait_cards_free, wait_unit_empty
@@ -180,6 +181,11 @@ class RuntimeController:
             self.record = change(self.record)
             self.given_up = self.record.failure
 
+    def use_node(self, node: str) -> None:
+        """This machine is called so from now on; what is local belongs to it under any name."""
+        if self.record is not None and self.record.authority.scope is AuthorityScope.LOCAL:
+            self.record = replace(self.record, authority=Authority(owner=node))
+
     def unit_removed(self) -> None:
         """Its file is gone from disk."""
         self.record = None
@@ -271,6 +277,12 @@ class RuntimeController:
         """The service manager restarts a crashed engine; wait until it serves again or is given up."""
         try:
             await self._load(restarts_allowed=True)
+        except StartTimedOut as error:
+            if self._is_ours:
+                await self._give_up(error)
+                return
+            self._move(self.state, f"{error.message}; {self._owner} decides what becomes of it")
+            await self._recover()
         except LlmgwError as error:
             await self._give_up(error)
         else:
@@ -309,7 +321,8 @@ class RuntimeController:
             await self._look_at_pids()
             if isinstance(error, MemorySafetyAbort):
                 await self._shared.backend.kill(self.unit_name, signal.SIGKILL)  # no time for an orderly end
-            await self._shared.backend.stop(self.unit_name)
+            if self._is_ours or isinstance(error, MemorySafetyAbort):
+                await self._shared.backend.stop(self.unit_name)
         except LlmgwError as second:
             self._log.error("unit_not_stopped", code=second.code, error=second.message)
         self.given_up = Failure.of(error.code, error.message)
@@ -338,7 +351,12 @@ class RuntimeController:
             await self._give_up(EngineExited(f"the engine of {self.runtime_id} {end_of(status)}"))
         elif status.active_state is ActiveState.INACTIVE:
             self._move(RuntimeState.STOPPED, "its unit was stopped outside llmgw")
-            self._shared.stopped_outside(self.runtime_id)
+            if self._is_ours:
+                self._shared.stopped_outside(self.runtime_id)
+        elif not self._is_ours:
+            again = f"its unit starts it again, and {self._owner} decides the rest"
+            self._move(RuntimeState.STARTING, f"the engine {end_of(status)}; {again}")
+            await self._recover()
         else:
             await self._come_back(f"the engine {end_of(status)}")
 
@@ -360,6 +378,15 @@ class RuntimeController:
         await self._recover()
 
     # Small things
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether this node decides what follows when it fails."""
+        return self.record is None or self._shared.is_ours(self.record.authority)
+
+    @property
+    def _owner(self) -> str:
+        return self.record.authority.owner if self.record is not None else ""
 
     def _run(self, job: Coroutine[None, None, None]) -> None:
         self._cancel_job()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from core.clock import Clock
 from core.http.client import HttpClient
 from core.log import EventLogger
+from core.runtime import Authority
 from daemon.runtimes.memory_guard import MemoryGuard
 from daemon.runtimes.release import CardReader
 from daemon.runtimes.warmup import WarmupCall
@@ -24,6 +25,8 @@ class Surround:
     """Starts a job in the node's task group, its owner."""
     changed: Callable[[], None]
     """Called after every change that others may want to see."""
+    is_ours: Callable[[Authority], bool]
+    """Whether a crash of such a runtime is this node's to answer, or its owner's."""
     stopped_outside: Callable[[str], None]
     """Somebody stopped the unit with the service manager's own tools."""
     wait_silent: Callable[[str], Coroutine[None, None, None]]

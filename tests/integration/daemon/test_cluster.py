@@ -43,3 +43,13 @@ async def test_what_has_no_effect_yet_is_told_with_the_state_and_by_the_doctor(t
         findings = (await stack.client.doctor()).findings
         (found,) = [f for f in findings if f.check == "config" and f.status == "warning"]
         assert found.found in warning and found.remedy == "ask mac itself"
+
+
+async def test_a_machine_that_gets_another_name_keeps_what_runs_on_it(tmp_path: Path) -> None:
+    async with running(tmp_path, here() + RUNTIME) as stack:
+        before = await stack.client.start_runtime("r")
+        stack.write_config(here().replace("spark-1", "spark-2") + RUNTIME)
+        await stack.client.reload()
+        state = await stack.client.state()
+        assert (state.node, state.runtimes[0].pid) == ("spark-2", before.pid)
+        assert (await stack.client.stop_runtime("r")).state == "stopped"

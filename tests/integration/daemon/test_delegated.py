@@ -4,12 +4,15 @@ Each test has a runtime of our own beside it, to which the mechanism does happen
 The delegation is written into the unit file, as the leader's order would, while no daemon runs.
 """
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from core.activity import RuntimeActivity
+from core.api import NodeState, RuntimeStatus
 from core.errors import PermissionError_, UnavailableError
 from core.runtime import Authority, AuthorityScope
 from tests.integration.daemon.stack import Stack, running
@@ -59,6 +62,10 @@ async def test_an_operator_and_a_client_of_the_worker_are_refused_with_the_owner
             with pytest.raises(PermissionError_, match=r"belongs to leader-1 \(distributed-member\)") as caught:
                 await action("member")
             assert caught.value.code == "runtime_authority_forbidden"
+        with pytest.raises(PermissionError_, match=r"belongs to leader-1 .* may not warm it") as caught:
+            await stack.client.warm_up_runtime("member")
+        assert caught.value.code == "runtime_authority_forbidden"
+        assert (await stack.client.warm_up_runtime("own")).took_s > 0
         with pytest.raises(PermissionError_, match="client on .* may not start it"):
             await stack.client.start_runtime("member", reason="request")
         assert (await stack.until_runtime("member", "running")).pid == pid
@@ -138,3 +145,61 @@ async def test_the_watchdog_ejects_our_own_engine_and_not_the_member(tmp_path: P
         await tables.aclose()
         assert {model.id: model.targets[0].ready for model in table.models} == {"m": True, "o": False}
         assert (await stack.until_runtime("member", "running")).pid == pid
+
+
+def find(state: NodeState, runtime_id: str) -> RuntimeStatus:
+    return next(runtime for runtime in state.runtimes if runtime.id == runtime_id)
+
+
+async def crash(stack: Stack, runtime_id: str) -> RuntimeStatus:
+    """End its engine from outside; its status once it runs again."""
+    pid = (await stack.until_runtime(runtime_id, "running")).pid
+    os.kill(pid, signal.SIGKILL)
+    await stack.until(
+        lambda s: any(r.id == runtime_id and r.state == "running" and r.pid not in (0, pid) for r in s.runtimes)
+    )
+    return await stack.until_runtime(runtime_id, "running")
+
+
+async def test_a_member_that_crashes_is_brought_back_by_its_unit_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, two()) as stack:
+        await both_running(stack)
+        for name in ("member", "own"):
+            await crash(stack, name)
+        # Our own is held back now: we stop it, wait, and give it a new life, in which its unit counts from zero.
+        assert ((await crash(stack, "own")).restarts, (await crash(stack, "member")).restarts) == (0, 2)
+        said = [line for line in stack.log_text().split("\n") if "runtime_state" in line and "signal 9" in line]
+        assert any("runtime=own" in line and "started again in 1 s" in line for line in said)
+        members = [line for line in said if "runtime=member" in line]
+        assert len(members) == 2
+        assert all("its unit starts it again, and leader-1 decides the rest" in line for line in members)
+
+
+async def test_a_member_whose_unit_gave_it_up_stays_failed_until_its_owner_starts_it(tmp_path: Path) -> None:
+    async with running(tmp_path, two("keepWarm: true")) as stack:
+        await both_running(stack)
+        while True:  # until the start limit of its unit
+            at_rest = await stack.until(lambda s: find(s, "member").state in ("running", "failed"))
+            if find(at_rest, "member").state == "failed":
+                break
+            pid = find(at_rest, "member").pid
+            os.kill(pid, signal.SIGKILL)
+            await stack.until(lambda s, was=pid: find(s, "member").pid != was)  # type: ignore[misc]
+        own = await stack.client.restart_runtime("own")  # passes of the reconciler, which would start it again
+        assert find(await stack.client.state(), "member").state == "failed"
+        assert stack.engine_pids() == [own.pid]
+
+
+async def test_a_member_that_does_not_come_back_in_time_is_left_to_its_owner(tmp_path: Path) -> None:
+    """Engines that load for 4 s, and a config that grants 1 s from now on."""
+    async with running(tmp_path, two("options: {loadTimeS: 4}")) as stack:
+        for name in ("member", "own"):
+            await stack.client.start_runtime(name)
+        stack.write_config(two("options: {loadTimeS: 4}, startupTimeoutMs: 1000"))
+        await delegate(stack)
+        for name in ("member", "own"):
+            os.kill((await stack.until_runtime(name, "running")).pid, signal.SIGKILL)
+        assert "did not serve within 1 s" in (await stack.until_runtime("own", "failed")).reason
+        await stack.until(lambda s: "leader-1 decides what becomes of it" in find(s, "member").reason)
+        status = await stack.until_runtime("member", "running")
+        assert (status.restarts, stack.engine_pids()) == (1, [status.pid])

@@ -70,7 +70,16 @@ def test_whether_all_workers_have_seen_a_table(reports: list[ActivityReport], ex
 
 
 HERE, LEADER = "here", "leader"
-OURS = {Who.OPERATOR, Who.CLIENT, Who.KEEP_WARM, Who.ADMISSION, Who.WATCHDOG, Who.CONFIG, Who.STOP_ALL}
+OURS = {
+    Who.OPERATOR,
+    Who.CLIENT,
+    Who.KEEP_WARM,
+    Who.ADMISSION,
+    Who.WATCHDOG,
+    Who.CONFIG,
+    Who.STOP_ALL,
+    Who.CRASH_LOOP,
+}
 
 
 def expected(caller: Caller, action: Action, authority: Authority) -> bool:
@@ -98,6 +107,27 @@ def test_every_caller_action_and_scope(who: Who, node: str, action: Action, scop
 def test_none_of_our_own_mechanisms_touches_a_delegated_member(who: Who) -> None:
     member = Authority(LEADER, AuthorityScope.DISTRIBUTED_MEMBER, group="g")
     assert not any(may(Caller(who, HERE), action, member, this_node=HERE) for action in Action)
+
+
+@pytest.mark.parametrize(
+    ("who", "action"),
+    [
+        (Who.OPERATOR, Action.WARM_UP),
+        (Who.CLIENT, Action.WARM_UP),
+        (Who.OPERATOR, Action.START),
+        (Who.CRASH_LOOP, Action.RESTART),
+        (Who.CRASH_LOOP, Action.STOP),
+        (Who.CRASH_LOOP, Action.START),
+        (Who.WATCHDOG, Action.RESTART),
+        (Who.ADMISSION, Action.EVICT),
+    ],
+)
+@pytest.mark.parametrize("scope", AuthorityScope)
+def test_what_is_delegated_is_answered_for_by_its_owner_alone(who: Who, action: Action, scope: AuthorityScope) -> None:
+    assert may(Caller(who, HERE), action, Authority(LEADER, scope), this_node=HERE) is False
+    assert may(Caller(who, HERE), action, Authority(HERE), this_node=HERE) is True
+    is_orders = scope not in (AuthorityScope.LOCAL, AuthorityScope.DISTRIBUTED_MODEL)
+    assert may(Caller(Who.OWNER, LEADER), action, Authority(LEADER, scope), this_node=HERE) is is_orders
 
 
 def test_a_refusal_names_owner_and_caller() -> None:
