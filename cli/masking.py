@@ -1,7 +1,7 @@
 """Which values of a config may be shown. Pure.
 
-Keys are secret by what they are (`security.apiKeys`), by their name (`runtimes.*.env.HF_TOKEN`), or because an
-operator kept them out of the file (`${NAME}` in a command, an argument or an environment value).
+Keys are secret by what they are (`security.apiKeys`, `tracing.headers`), by their name (`runtimes.*.env.HF_TOKEN`), or
+because an operator kept them out of the file (`${NAME}` in a command, an argument or an environment value).
 """
 
 import re
@@ -11,7 +11,9 @@ from core.config.expand import join
 
 MASK = "…"
 
-_ALWAYS = re.compile(r"security\.(apiKeys|adminApiKeys)\[\d+\]|cluster\.nodes\..*\.apiKey", re.DOTALL)
+_ALWAYS = re.compile(
+    r"security\.(apiKeys|adminApiKeys)\[\d+\]|cluster\.nodes\..*\.apiKey|tracing\.headers\..*", re.DOTALL
+)
 _BY_NAME = re.compile(
     r"runtimes\..*\.env\.[^.]*(KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH)[^.]*", re.IGNORECASE | re.DOTALL
 )

@@ -197,6 +197,19 @@ class ServerPolicy(Message, frozen=True, kw_only=True):
     """Origins of web pages, or `*`."""
 
 
+class TracingPolicy(Message, frozen=True, kw_only=True):
+    """Where the gateway sends traces."""
+
+    endpoint: str = ""
+    """The whole URL that spans are posted to; empty: there are none."""
+    headers_file: str = ""
+    """JSON: what a request to it carries; the gateway's group may read it. Empty: nothing."""
+    headers_sha256: str = ""
+    """Of that file, so that a change of it is one of the table."""
+    sample_ratio: float = 1.0
+    service_name: str = "llmgw"
+
+
 class RouteTable(Message, frozen=True, kw_only=True):
     """A versioned snapshot of everything the gateway needs to serve."""
 
@@ -211,6 +224,7 @@ class RouteTable(Message, frozen=True, kw_only=True):
     security: SecurityPolicy = SecurityPolicy()
     jobs: JobPolicy = JobPolicy()
     server: ServerPolicy = ServerPolicy()
+    tracing: TracingPolicy = TracingPolicy()
 
 
 class StartRequest(Message, frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ from daemon.owners import read_owners
 from daemon.runtimes.estimates import Estimates
 from daemon.runtimes.monitor import Monitor, Surveyed
 from daemon.runtimes.prepare import Preparer, node_facts
+from daemon.tracing import keep_headers
 from daemon.usage.ledger import Ledger
 from daemon.usage.store import DayStore
 from engines.judge import judge_runtimes
@@ -102,6 +103,7 @@ class App:
         self._keys.load()
         async with HttpClient() as http:
             node = self._node = Node(loaded, self._preparer(loaded), backend, http, self._admitter(), self._keys)
+            keep_headers(loaded.config.tracing, self._layout, gid=node.preparer.gateway_gid)
             if complaint is not None:
                 node.refuse_config(complaint)
             stop = asyncio.Event()
@@ -226,6 +228,8 @@ class App:
             node.refuse_config(error)
             _log.error("config_refused", error=error.message)
             raise
+        # Before the table that names it.
+        keep_headers(loaded.config.tracing, self._layout, gid=node.preparer.gateway_gid)
         result = node.use_config(loaded, self._preparer(loaded))
         node.in_background(apply_address(loaded.config.server, node.backend))
         self._keep(loaded)

@@ -45,6 +45,7 @@ from daemon.runtimes.residency import Stay, idle_runtimes
 from daemon.runtimes.spec import served_models
 from daemon.runtimes.surround import Surround
 from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
+from daemon.tracing import describe_tracing
 from engines.keys import is_given_key
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend, UnitStatus
@@ -410,6 +411,7 @@ class Node:
                 version=self.publisher.version,
                 serving=self._intents.serving,
                 keys=self.keys,
+                tracing=describe_tracing(self.config_use.loaded.config.tracing, self.preparer.layout),
             )
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.api import ApiKey, JobPolicy, RouteModel, RouteTable, RouteTarget, SecurityPolicy, ServerPolicy
+from core.api import ApiKey, JobPolicy, RouteModel, RouteTable, RouteTarget, SecurityPolicy, ServerPolicy, TracingPolicy
 from core.config.schema import Config, Model
 from core.runtime import RuntimeState
 from daemon.keys import config_keys
@@ -45,6 +45,7 @@ def build_route_table(  # noqa: PLR0913 - the parts of a table
     version: int,
     serving: bool = True,
     keys: MadeKeys | None = None,
+    tracing: TracingPolicy | None = None,
 ) -> RouteTable:
     """Every model whose runtime is known, with where it can be asked and why not."""
     aliases: dict[str, list[str]] = {}
@@ -80,6 +81,7 @@ def build_route_table(  # noqa: PLR0913 - the parts of a table
             trusted_proxies=config.server.trusted_proxies,
             cors_origins=["*"] if config.security.allow_wildcard_cors else config.server.cors_origins,
         ),
+        tracing=tracing or TracingPolicy(),
     )
 
 

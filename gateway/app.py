@@ -50,6 +50,7 @@ from gateway.routes.workflows import Workflows
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
 from gateway.table import COUNT_TOKENS, FORM_PATHS, INFERENCE_PATHS, MESSAGES, RESPONSES, WORKFLOWS
+from gateway.tracing.tracing import Tracing
 from gateway.usage.account import Accountant
 from gateway.usage.meter import Meter
 from gateway.usage.reporter import UsageReporter
@@ -78,9 +79,13 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     source = f"{os.getpid()}-{secrets.token_hex(4)}"
     meter = Meter(source, clock)
     usage = UsageReporter(daemon, meter, Spool(layout.gateway_state), source, log)
-    dispatcher = Dispatcher(state, loads, Endings(requests, limiter, meter, counting), Accountant(), limiter)
+    tracing = Tracing(state, log, counting.count_spans)
+    endings = Endings(requests, limiter, meter, counting, tracing)
+    dispatcher = Dispatcher(state, loads, endings, Accountant(), limiter, tracing)
 
-    app: FalconApp = App(middleware=[Lifecycle(state, loads, (reporter, usage), daemon, pool, waker, requests, log)])
+    app: FalconApp = App(
+        middleware=[Lifecycle(state, loads, (reporter, usage), tracing, daemon, pool, waker, requests, log)]
+    )
     # Falcon would negotiate XML by the Accept header; our envelope is JSON for everybody.
     app.resp_options.xml_error_serialization = False
     add_handlers(app, log)

@@ -111,7 +111,8 @@ class EditedAnswer:
     async def respond(self, req: Request, resp: Response) -> None:
         """Find a target that answers, and write the response. Raises: ApiError when none does."""
         self._plan.begun(self)
-        answer, target, route = await self._open(list(req.scope["headers"]))
+        says = self._plan.says
+        answer, target, route = await self._open([field for field in req.scope["headers"] if field[0] not in says])
         self._status = answer.status
         self._first_byte_s = monotonic() - self._begun_s
         resp.status = answer.status

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.tracing.trace import Trace
+
 
 class HeldPlace(Protocol):
     """A place among what the request's key may have (`gateway.key_limits.KeyUse`)."""
@@ -74,6 +76,8 @@ class RequestRecord(msgspec.Struct):
     completion_tokens: int = 0
     place: HeldPlace | None = None
     """Of a key that has limits."""
+    trace: Trace | None = None
+    """Where requests are traced."""
     is_estimated: bool = False
     """The engine did not say how many tokens these were, or not all of it."""
 

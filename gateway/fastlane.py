@@ -12,7 +12,7 @@ from core.http.asgi import Receive, Scope, Send
 from core.http.stream import ClientStream
 from core.http.tls import TlsFiles
 from gateway.relay import InferencePlan, explain_failure
-from gateway.routes.inference import FAILURE, Inference, RelayFailure, find_client
+from gateway.routes.inference import FAILURE, TRACE, Inference, RelayFailure, find_client
 from gateway.state import RouteState
 from gateway.table import FORM_PATHS
 
@@ -43,9 +43,11 @@ class FastLane:
         if client is not None and client.failure is not None:
             plan, outcome = client.failure
             # Where another target was only busy, the request is begun anew, and may wait for it.
-            if isinstance(plan, InferencePlan) and (outcome.refusal is not None or not plan.is_short):
-                error = explain_failure(outcome, plan.record.model)
-                scope[FAILURE] = RelayFailure(plan.record, error, outcome.refusal)
+            if isinstance(plan, InferencePlan):
+                if outcome.refusal is not None or not plan.is_short:
+                    error = explain_failure(outcome, plan.record.model)
+                    scope[FAILURE] = RelayFailure(plan.record, error, outcome.refusal)
+                scope[TRACE] = plan.record.trace
         if client is not None and client.added and await self._answer_preflight(client, send):
             return
         await self.app(scope, receive, send)

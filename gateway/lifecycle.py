@@ -14,6 +14,7 @@ from gateway.activity import Reporter
 from gateway.loads import Loads
 from gateway.request_log import RequestLog
 from gateway.state import RouteState
+from gateway.tracing.tracing import Tracing
 from gateway.usage.reporter import UsageReporter
 from gateway.wake import Waker
 
@@ -24,11 +25,12 @@ FIRST_TABLE_S = 5.0
 class Lifecycle:
     """Owner of the worker's long-lived tasks and of its connections."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a worker has running
         self,
         state: RouteState,
         loads: Loads,
         reporters: tuple[Reporter, UsageReporter],
+        tracing: Tracing,
         daemon: DaemonClient,
         pool: UpstreamPool,
         waker: Waker,
@@ -38,6 +40,7 @@ class Lifecycle:
         self._state = state
         self._loads = loads
         self._reporter, self._usage = reporters
+        self._tracing = tracing
         self._daemon = daemon
         self._pool = pool
         self._waker = waker
@@ -53,6 +56,9 @@ class Lifecycle:
             living = supervise(name, run, self._log, Backoff(0.5, 10.0))
             self._tasks.append(asyncio.get_running_loop().create_task(living, name=name))
         await self._state.prepare(FIRST_TABLE_S)
+        await self._tracing.prepare()
+        following = supervise("tracing", self._tracing.run, self._log, Backoff(0.5, 10.0))
+        self._tasks.append(asyncio.get_running_loop().create_task(following, name="tracing"))
 
     async def process_shutdown(self, scope: Mapping[str, object], event: Mapping[str, object]) -> None:
         """Stop following and reporting, and close every connection."""
@@ -60,6 +66,7 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._usage.close()
+        await self._tracing.close()
         await self._waker.close()
         await self._pool.close()
         self._loads.close()

@@ -7,6 +7,7 @@ model than the engine has (`gateway/renamed.py`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 
 from core.api import RouteTarget
 from core.caller import caller_lines
@@ -23,6 +24,7 @@ from gateway.loads import Loads
 from gateway.router import Order, Why
 from gateway.state import RouteState, Upstream
 from gateway.target_health import TargetHealth
+from gateway.tracing.tracing import Tracing
 from gateway.usage.account import Accountant
 from gateway.usage.asking import USAGE_EVENTS, ask_for_usage, is_asked, may_be_asked
 
@@ -31,6 +33,8 @@ MAX_ATTEMPTS = 4
 
 _AFTER_THE_HEAD = frozenset({Ended.UPSTREAM_BROKEN, Ended.BETWEEN_BYTES_TIMEOUT})
 """Failures after which no other target is asked for."""
+
+_NOTHING: frozenset[bytes] = frozenset()
 
 _BROKEN_EVENT = stream_error_event("upstream_broken", "The answer broke off: the engine ended before its end.")
 
@@ -44,6 +48,7 @@ class Dispatcher:
     endings: Endings
     accountant: Accountant
     limiter: KeyLimiter
+    tracing: Tracing
 
 
 class InferencePlan(RelayPlan):
@@ -52,7 +57,7 @@ class InferencePlan(RelayPlan):
     __slots__ = (
         "_candidates", "_dispatcher", "_doubts", "_has_slot", "_held", "_next", "_probed", "_sent", "_unit",
         "_upstreams", "between_bytes_timeout_s", "edits_body", "first_byte_timeout_s", "is_short", "path", "progress",
-        "record", "why",
+        "record", "says", "why",
     )  # fmt: skip
 
     error_event = _BROKEN_EVENT
@@ -82,6 +87,7 @@ class InferencePlan(RelayPlan):
         """Whether there was another target to ask, and no slot free at it."""
         self.record = record
         record.why = order.why
+        self.says = record.trace.says if record.trace is not None else _NOTHING
         self.edits_body = may_be_asked(record)
         self.progress: Progress | None = None
         """How the relay stands, while it does."""
@@ -95,6 +101,8 @@ class InferencePlan(RelayPlan):
 
     def begun(self, progress: Progress) -> None:
         self.progress = progress
+        if self.record.trace is not None:
+            self.record.trace.relayed_s = monotonic()
 
     def next_target(self, failed: Attempt | None) -> Target | None:
         if failed is not None:
@@ -117,6 +125,8 @@ class InferencePlan(RelayPlan):
             self._doubts = health.mark
         upstream.load.begin(self)
         self._held.append(upstream)
+        if self.record.trace is not None:
+            self.record.trace.ask(upstream.target)
         return upstream.target
 
     def _blame(self, failed: Attempt) -> None:
@@ -186,9 +196,11 @@ class InferencePlan(RelayPlan):
 
     @property
     def request_lines(self) -> bytes:
+        record = self.record
+        lines = b"" if record.trace is None else record.trace.line
         if not self._candidates[self._next - 1].tells_callers_apart:
-            return b""
-        return caller_lines(self.record.key, self.record.request_id)
+            return lines
+        return lines + caller_lines(record.key, record.request_id)
 
     def response_headers(self, target: Target) -> bytes:
         record = self.record
@@ -208,6 +220,8 @@ class InferencePlan(RelayPlan):
             self._end_probe(health)
 
     def attempt_ended(self, attempt: Attempt) -> None:
+        if self.record.trace is not None:
+            self.record.trace.over(attempt)
         self._release(attempt)
 
     def ended(self, outcome: RelayOutcome) -> None:

@@ -154,6 +154,10 @@ class RouteState:
             between_bytes_timeout_s=target.between_bytes_timeout_ms / 1000 or None,
         )
 
+    def next_change(self) -> asyncio.Event:
+        """Set when the routes change next."""
+        return self._changed
+
     async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float) -> bool:
         """Wait until the routes satisfy `holds`; False when they do not within `timeout_s`."""
         try:

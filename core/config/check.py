@@ -8,6 +8,7 @@ from core.config.cluster_check import check_cluster
 from core.config.names import no_such
 from core.config.problem import Problem
 from core.config.schema import Config
+from core.config.tracing_check import check_tracing
 from core.networks import parse_network
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -29,6 +30,7 @@ def check(config: Config, *, has_made_keys: bool = False, host_name: str = "") -
         *_check_ports(config),
         *_check_fabrics(config),
         *_check_firewall(config),
+        *check_tracing(config),
     ]
 
 

@@ -268,6 +268,18 @@ class Jobs(Section, frozen=True, kw_only=True):
     """What requests and results of all jobs may take on disk; the oldest results make room."""
 
 
+class Tracing(Section, frozen=True, kw_only=True):
+    """Where traces of requests go, as OTLP over HTTP; applies live."""
+
+    endpoint: str = ""
+    """A collector's URL; without a path `/v1/traces` is added. Empty: there are no traces."""
+    headers: dict[str, str] = {}
+    """What each request to it carries: credentials."""
+    sample_ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """Of requests whose client has not decided."""
+    service_name: Name = "llmgw"
+
+
 class Logging(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -294,4 +306,5 @@ class Config(Section, frozen=True, kw_only=True):
     firewall: Firewall = Firewall()
     jobs: Jobs = Jobs()
     logging: Logging = Logging()
+    tracing: Tracing = Tracing()
     usage: Usage = Usage()

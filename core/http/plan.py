@@ -88,6 +88,8 @@ class RelayPlan:
     """An SSE event (`data: …\\n\\n`) that tells the client of a stream that it broke. Never a terminator."""
     reads_refusals: bool = False
     """Whether an upstream's answer of 400 and more is read and told in the outcome, for who says it in other words."""
+    says: frozenset[bytes] = frozenset()
+    """Fields of the client's request (in lower case) that no upstream sees: `request_lines` says them anew, or not."""
     edits_body: bool = False
     """Whether `request_body` is to be asked."""
     first_byte_timeout_s: float | None = None

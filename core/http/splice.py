@@ -50,7 +50,8 @@ class Client(Protocol):
     def has_begun(self) -> bool:
         """Whether the client has got the head of an event stream already (`core.http.patience`)."""
 
-    def upstream_lines(self) -> bytes: ...
+    def upstream_lines(self, without: frozenset[bytes]) -> bytes:
+        """What of its request's fields an upstream sees, less these."""
 
     def relay_settled(self, outcome: RelayOutcome | None) -> None:
         """Called once: None when the head of a response was passed on or the client left; else why there is none."""
@@ -193,7 +194,7 @@ class Relay:
         self._was_sent = True
         if self._plan.edits_body:
             body = self._plan.request_body(target, body)
-        lines = client.upstream_lines() + self._plan.request_lines
+        lines = client.upstream_lines(self._plan.says) + self._plan.request_lines
         if target.is_foreign:
             lines = foreign_lines(lines)
         head = request_head(client.method, target.path_of(self._path), lines, fixed=target.fixed, length=len(body))

@@ -332,7 +332,9 @@ class ClientStream:
     def is_draining(self) -> bool:
         return self._connection.is_draining
 
-    def upstream_lines(self) -> bytes:
+    def upstream_lines(self, without: frozenset[bytes]) -> bytes:
+        if without:
+            return upstream_lines([field for field in self.headers if field[0] not in without])
         remembered = self.remembered
         if remembered is None:
             return upstream_lines(self.headers)

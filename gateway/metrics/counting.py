@@ -25,10 +25,12 @@ from gateway.metrics.layout import (
     REFUSALS,
     REQUEST_CELLS,
     REQUESTS,
+    SPANS,
     STATUSES,
     TARGET,
     TARGET_CELLS,
     Number,
+    SpanFate,
 )
 
 UNKNOWN = "(unknown)"
@@ -55,6 +57,7 @@ class Counting:
             (REQUESTS, REQUEST_CELLS): self._arena.block((REQUESTS, OTHER, OTHER), REQUEST_CELLS),
             (REFUSALS, 1): self._arena.block((REFUSALS, OTHER, OTHER), 1),
             (TARGET, TARGET_CELLS): self._arena.block((TARGET, OTHER), TARGET_CELLS),
+            (SPANS, len(SpanFate)): self._arena.block((SPANS,), len(SpanFate)),
         }
 
     def request_ended(self, record: RequestRecord) -> None:
@@ -123,6 +126,10 @@ class Counting:
         if found is None:
             raise RuntimeError("an arena without room for its first blocks")
         return found
+
+    def count_spans(self, fate: SpanFate, count: int) -> None:
+        """So many spans came to this."""
+        self._cells[self._find((SPANS,), len(SpanFate)) + fate] += count
 
     # Targets
 

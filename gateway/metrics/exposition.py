@@ -20,7 +20,7 @@ from core import VERSION
 from core.api import NodeState
 from core.runtime import RuntimeState
 from gateway.ejection import Standing
-from gateway.metrics.layout import Number
+from gateway.metrics.layout import Number, SpanFate
 from gateway.metrics.moment import Moment, TargetNow
 from gateway.metrics.numbers import Histogram, Numbers, RequestNumbers
 
@@ -66,6 +66,7 @@ def build_families(numbers: Numbers, moment: Moment, node: NodeState | None) -> 
         refused.add_metric((model, code), count)
     yield refused
     yield from _target_families(numbers, moment.targets)
+    yield from _span_families(numbers)
     yield from _process_families(moment)
     if node is not None:
         yield from _node_families(node)
@@ -149,6 +150,17 @@ def _target_families(numbers: Numbers, targets: Sequence[TargetNow]) -> Iterator
         for standing in Standing:
             standings.add_metric((now.target.id, standing.name.lower()), now.standing is standing)
     yield standings
+
+
+def _span_families(numbers: Numbers) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "llmgw_trace_spans_sent", "Spans that the collector of traces took.", value=numbers.spans[SpanFate.SENT]
+    )
+    dropped = CounterMetricFamily("llmgw_trace_spans_dropped", "Spans that it did not get.", labels=("cause",))
+    for fate, count in numbers.spans.items():
+        if fate is not SpanFate.SENT:
+            dropped.add_metric((fate.name.lower(),), count)
+    yield dropped
 
 
 def _process_families(moment: Moment) -> Iterator[Metric]:

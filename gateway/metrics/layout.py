@@ -17,6 +17,23 @@ REFUSALS = "refusals"
 TARGET = "target"
 """Block of a target: its failures, ejections and readmissions."""
 
+SPANS = "spans"
+"""Block of what became of the spans of traces: one cell for each `SpanFate`."""
+
+
+class SpanFate(IntEnum):
+    """What became of a span."""
+
+    SENT = 0
+    QUEUE_FULL = 1
+    REFUSED = 2
+    """The collector took it not, by its own word."""
+    UNREACHABLE = 3
+    """The collector could not be reached, or was busy, too often."""
+    ENDED = 4
+    """The worker ended, or tracing was turned off, before it could be sent."""
+
+
 STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 """By the first digit; none: the client left before."""
 OUTCOMES = (*(ended.value for ended in Ended), "refused")

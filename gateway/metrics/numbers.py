@@ -21,9 +21,11 @@ from gateway.metrics.layout import (
     REASONS,
     REFUSALS,
     REQUESTS,
+    SPANS,
     STATUSES,
     TARGET,
     Number,
+    SpanFate,
     Times,
 )
 
@@ -93,6 +95,8 @@ class Numbers:
     refusals: Sequence[tuple[str, str, int]]
     """(model, the error's code, requests)."""
     targets: Sequence[TargetNumbers]
+    spans: Mapping[SpanFate, int]
+    """What became of the spans of traces; all of them are here."""
 
 
 def read_numbers(blocks: Mapping[Name, Sequence[int]]) -> Numbers:
@@ -102,6 +106,7 @@ def read_numbers(blocks: Mapping[Name, Sequence[int]]) -> Numbers:
         requests=[_read_requests(name, block) for name, block in ordered if name[0] == REQUESTS and any(block)],
         refusals=[(name[1], name[2], block[0]) for name, block in ordered if name[0] == REFUSALS and block[0]],
         targets=[_read_target(name, block) for name, block in ordered if name[0] == TARGET and any(block)],
+        spans=dict(zip(SpanFate, blocks.get((SPANS,), [0] * len(SpanFate)), strict=True)),
     )
 
 

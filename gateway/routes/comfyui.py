@@ -32,24 +32,36 @@ _WORK = b"/prompt"
 class GatePlan(RelayPlan):
     """One request to one gate."""
 
-    __slots__ = ("_dispatcher", "_lines", "_record", "_upstream", "was_used")
+    __slots__ = ("_dispatcher", "_lines", "_record", "_upstream", "says", "was_used")
 
     def __init__(self, dispatcher: Dispatcher, upstream: Upstream, record: RequestRecord) -> None:
         self._dispatcher = dispatcher
         self._upstream = upstream
         self._record = record
         self._lines = caller_lines(record.key, record.request_id)
+        self.says = record.trace.says if record.trace is not None else frozenset()
         self.was_used = False
 
     @property
     def request_lines(self) -> bytes:
-        return self._lines
+        trace = self._record.trace
+        return self._lines if trace is None else self._lines + trace.line
 
     def begun(self, progress: Progress) -> None:
         self.was_used = True
+        if self._record.trace is not None:
+            self._record.trace.relayed_s = monotonic()
 
     def next_target(self, failed: Attempt | None) -> Target | None:
-        return self._upstream.target if failed is None else None
+        if failed is not None:
+            return None
+        if self._record.trace is not None:
+            self._record.trace.ask(self._upstream.target)
+        return self._upstream.target
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        if self._record.trace is not None:
+            self._record.trace.over(attempt)
 
     def response_headers(self, target: Target) -> bytes:
         record = self._record
@@ -81,6 +93,7 @@ class ComfyUi(Inference):
         fields = read_headers(req.scope["headers"])
         request_id = self._ids.read_or_make(fields.get(b"x-request-id", b""))
         record = RequestRecord(request_id, PREFIX, monotonic())
+        record.trace = self._tracing.begin(req.scope["headers"], req.method)
         try:
             await self._ask_gate(req, fields, record)
         except ApiError as error:

@@ -33,6 +33,7 @@ from gateway.renamed import RenamedAnswer
 from gateway.request_log import RequestIds
 from gateway.state import Routes
 from gateway.table import ModelEntry
+from gateway.tracing.trace import Trace
 from gateway.wake import Waker
 
 MAX_BODY_BYTES = 64 << 20
@@ -44,6 +45,10 @@ _KEPT = frozenset({b"retry-after"})
 
 FAILURE = "llmgw.failure"
 """Where a scope carries the `RelayFailure` that the fast lane met: its request is answered and not asked again."""
+
+
+TRACE = "llmgw.trace"
+"""Where a scope carries the `Trace` of a request that the fast lane began and that is begun anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Inference:
         self._choice = choice
         self._state = dispatcher.state
         self._dispatcher = dispatcher
+        self._tracing = dispatcher.tracing
         self._waker = waker
         self._ids = RequestIds()
         self._words = ANTHROPIC if speaks_anthropic(path) else OPENAI
@@ -97,6 +103,7 @@ class Inference:
             return
         fields = read_headers(req.scope["headers"])
         record = RequestRecord(self._ids.read_or_make(fields.get(b"x-request-id", b"")), self.path, monotonic())
+        record.trace = find_trace(req.scope) or self._tracing.begin(req.scope["headers"])
         try:
             await self._serve(req, resp, fields, record)
         except ApiError as error:
@@ -132,6 +139,8 @@ class Inference:
             if record.place is not None:
                 record.place.undo()
             return None
+        if self._tracing.is_on:
+            record.trace = self._tracing.begin(client.headers)
         return DirectPlan(self._dispatcher, head.routes.upstreams, order, record, head.unit, self.raw_path)
 
     def _judge_head(self, client: ClientStream) -> HeadJudgement:
@@ -209,13 +218,15 @@ class Inference:
             routes, grant = self._guard.admit_work(fields, peer)
             entry = self._find(routes, grant, asked, record)
             if not entry.ready[self.path]:
-                await self._wait_ready(entry, asked)
+                await self._wait_loading(entry, asked, record)
                 continue
             taken = await self._choice.take(routes, entry, self.path, unit, body)
             now = self._state.routes
             if taken is not None and now is not None:
                 order, waited_s = taken
                 record.queued_s += waited_s
+                if waited_s and record.trace is not None:
+                    record.trace.waited("queued", waited_s)
                 return self.plan_type(self._dispatcher, now.upstreams, order, record, unit), entry
 
     def _read(self, head: HeadJudgement, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
@@ -238,6 +249,15 @@ class Inference:
         entry = find_model(routes.lookup, grant, model)
         record.served = entry.model.id
         return entry
+
+    async def _wait_loading(self, entry: ModelEntry, asked: str, record: RequestRecord) -> None:
+        """`_wait_ready`, told to the request's trace."""
+        begun_s = monotonic()
+        try:
+            await self._wait_ready(entry, asked)
+        finally:
+            if record.trace is not None:
+                record.trace.waited("loading", monotonic() - begun_s)
 
     async def _wait_ready(self, entry: ModelEntry, model: str) -> None:
         """Have the model started if need be, and give it a moment. Raises: ApiError when it is not ready then."""
@@ -304,6 +324,12 @@ def _add_headers(resp: Response, plan: InferencePlan, target: Target) -> None:
     for line in plan.response_headers(target).split(b"\r\n")[:-1]:
         name, _, value = line.partition(b": ")
         resp.set_header(name.decode("latin-1"), value.decode("latin-1"))
+
+
+def find_trace(scope: Scope) -> Trace | None:
+    """The trace of a request that was begun before."""
+    found = scope.get(TRACE)
+    return found if isinstance(found, Trace) else None
 
 
 def find_client(scope: Scope) -> ClientStream | None:

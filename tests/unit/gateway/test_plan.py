@@ -25,6 +25,7 @@ from gateway.router import Order, Why
 from gateway.slots import Slots
 from gateway.snapshot import SnapshotFile
 from gateway.state import RouteState
+from gateway.tracing.tracing import Tracing
 from gateway.turns import STANDARD
 from gateway.usage.account import Accountant
 from tests.unit.gateway.hand_clock import HandClock
@@ -45,7 +46,8 @@ class Bench:
         self.publish(*self.candidates)
         self.record = RequestRecord("id", "/v1/x", 0.0)
         endings = Endings(RequestLog(log))
-        dispatcher = Dispatcher(self.state, self.loads, endings, Accountant(), KeyLimiter(seat, self.clock))
+        limiter, tracing = KeyLimiter(seat, self.clock), Tracing(self.state, log, lambda fate, count: None)
+        dispatcher = Dispatcher(self.state, self.loads, endings, Accountant(), limiter, tracing)
         routes = self.state.routes
         assert routes is not None and self.slots("t0").try_take(STANDARD)
         self.dispatcher, self.upstreams = dispatcher, routes.upstreams

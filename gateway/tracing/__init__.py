@@ -1,0 +1,1 @@
+"""Traces: what each request did and when, as spans for a collector of OTLP; only where the config names one."""

@@ -1,0 +1,9 @@
+# What we use of protobuf's messages (the library ships no types).
+from typing import Self
+
+class DecodeError(Exception): ...
+
+class Message:
+    def SerializeToString(self) -> bytes: ...
+    @classmethod
+    def FromString(cls, s: bytes) -> Self: ...
