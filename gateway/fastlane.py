@@ -12,11 +12,13 @@ from core.http.asgi import Receive, Scope, Send
 from core.http.stream import ClientStream
 from core.http.tls import TlsFiles
 from gateway.relay import InferencePlan, explain_failure
+from gateway.routes.comfyui import PREFIX
 from gateway.routes.inference import FAILURE, TRACE, Inference, RelayFailure, find_client
 from gateway.state import RouteState
 from gateway.table import FORM_PATHS
 
 FalconApp = App[Request, Response]
+_GATES = f"{PREFIX}/".encode()
 
 
 class FastLane:
@@ -29,6 +31,10 @@ class FastLane:
 
     streamed_paths = frozenset(path.encode("ascii") for path in FORM_PATHS)
     """Forms on these are read while they arrive (`core.http.direct.StreamedApp`)."""
+
+    def takes_websocket(self, path: bytes) -> bool:
+        """Asked by our own server (`core.http.direct.WebSocketApp`)."""
+        return path.startswith(_GATES) and path.endswith(b"/ws")
 
     def plan_directly(self, stream: ClientStream) -> InferencePlan | None:
         """Asked by our own server (`core.http.direct`) before there is a task or a scope."""

@@ -119,13 +119,22 @@ class HttpClient:
 
     @asynccontextmanager
     async def messages(
-        self, url: str, *, connect_timeout_s: float = 5.0, heartbeat_s: float = 20.0, limit_bytes: int = 64 << 20
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout_s: float = 5.0,
+        heartbeat_s: float = 20.0,
+        limit_bytes: int = 64 << 20,
     ) -> AsyncIterator["MessageStream"]:
         """A websocket's messages. A peer that answers no ping within the heartbeat is gone: `Unreachable`."""
         async with self._translated(url, connect_timeout_s):
             async with asyncio.timeout(connect_timeout_s):
                 sock = await self._connected().ws_connect(
-                    url if "://" in url else self._base + url, heartbeat=heartbeat_s, max_msg_size=limit_bytes
+                    url if "://" in url else self._base + url,
+                    headers=headers,
+                    heartbeat=heartbeat_s,
+                    max_msg_size=limit_bytes,
                 )
             async with sock:
                 yield MessageStream(sock)
@@ -199,13 +208,24 @@ class MessageStream:
     def __init__(self, sock: "aiohttp.ClientWebSocketResponse[bool]") -> None:
         self._sock = sock
 
-    async def texts(self) -> AsyncIterator[str]:
-        """Each text message; others are skipped. Ends when the peer closes."""
+    async def messages(self) -> AsyncIterator[str | bytes]:
+        """Each message, as the peer meant it: text, or bytes. Ends when the peer closes."""
         async for message in self._sock:
             if message.type is aiohttp.WSMsgType.TEXT:
                 yield str(message.data)
+            elif message.type is aiohttp.WSMsgType.BINARY:
+                yield bytes(message.data)
             elif message.type is aiohttp.WSMsgType.ERROR:
                 raise aiohttp.ClientError(str(self._sock.exception()))
+
+    @property
+    def close_code(self) -> int | None:
+        """How the peer, or we, ended it; None while it is open."""
+        return self._sock.close_code
+
+    async def say(self, text: str) -> None:
+        """One text message."""
+        await self._sock.send_str(text)
 
 
 class ByteStream:

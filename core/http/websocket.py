@@ -23,7 +23,7 @@ from core.errors import UsageError
 from core.http.asgi import Headers
 from core.http.limits import HttpLimits
 
-NORMAL, GOING_AWAY, TOO_LARGE, TRY_LATER, BROKEN = 1000, 1001, 1009, 1013, 1011
+NORMAL, GOING_AWAY, POLICY, TOO_LARGE, BROKEN, TRY_LATER = 1000, 1001, 1008, 1009, 1011, 1013
 _WAITING = 16
 """Messages of the client that wait to be read, until its connection is not read any more."""
 _GOODBYE_S = 1.0

@@ -35,7 +35,7 @@ async def serve(settings: GateSettings) -> None:
                 following = loop.create_task(gate.run())
                 following.add_done_callback(lambda _: stop.set())
                 try:
-                    await _listen(settings, HttpService(gate.app, on_error=_report), stop)
+                    await _listen(settings, HttpService(gate, on_error=_report), stop)
                 finally:
                     following.cancel()
                     await asyncio.wait({following})

@@ -3,10 +3,11 @@
 What may be asked there, and whose answer one sees, is the gate's decision (`engines/gates/comfyui`); here the caller is
 authenticated, the model is made ready, and the gate is told for whom it is. These requests take no slot: they are
 short, and who looks at pictures must not wait behind who makes some. A prompt that is brought this way
-(`POST …/prompt`) keeps the runtime busy all the same: its gate counts it.
+(`POST …/prompt`) keeps the runtime busy all the same: its gate counts it. A websocket (`…/ws`) is carried through.
 """
 
 import asyncio
+from functools import partial
 from time import monotonic
 
 from falcon.asgi import Request, Response
@@ -18,13 +19,18 @@ from core.http.pool import Target
 from core.http.verdict import Ended
 from gateway.ending import RequestRecord
 from gateway.errors import ApiError, cut
-from gateway.incoming import read_headers
+from gateway.incoming import read_browser_facts, read_headers
+from gateway.lookup import find_model
+from gateway.origin import check_origin
 from gateway.relay import Dispatcher, explain_failure
 from gateway.routes.inference import Inference, find_client
+from gateway.socket_bridge import SocketBridge, offers_upgrade
 from gateway.state import Routes, Upstream
 from gateway.table import WORKFLOWS
 
 PREFIX = "/v1/comfyui"
+_SOCKET = b"/ws"
+_SWITCHED = 101
 _WORK = b"/prompt"
 """What counts among the requests that a key may send: looking at what came of it does not."""
 
@@ -115,6 +121,10 @@ class ComfyUi(Inference):
         entry = self._find(routes, grant, model, record)
         if grant.limits is not None and path.removeprefix(b"/api") == _WORK:
             record.place = self._dispatcher.limiter.take(grant, self._words)
+        is_socket = path.removeprefix(b"/api") == _SOCKET and offers_upgrade(client)
+        if is_socket:
+            # No CORS holds for these, and no browser lets a page send a key: where none is asked for, this is the door.
+            check_origin(read_browser_facts(client.headers), loopback=routes.lookup.access.loopback)
         while not entry.ready[WORKFLOWS]:
             await self._wait_ready(entry, model)
             routes, grant = self._guard.admit_work(fields, peer)
@@ -122,12 +132,24 @@ class ComfyUi(Inference):
         # One gate knows one ComfyUI's prompts, so it is always the same one of several.
         upstream = routes.upstreams[entry.ready[WORKFLOWS][0].id]
         query = b"?" + client.query if client.query else b""
+        if is_socket:
+            may_stay = partial(self._judge, fields, peer, model)
+            bridge = SocketBridge(self._state, upstream.target, caller_lines(record.key, record.request_id), may_stay)
+            if await bridge.carry(client, path + query):
+                record.target, record.status, record.attempts = upstream.target.name, _SWITCHED, 1
+                self._dispatcher.endings.tell(record)
+                return
         plan = GatePlan(self._dispatcher, upstream, record)
         outcome = await client.relay(plan, path=path + query)
         if outcome is not None:
             raise explain_failure(outcome, record.model)
         if not plan.was_used:
             self._abandon(record)
+
+    def _judge(self, fields: dict[bytes, bytes], peer: str, model: str) -> None:
+        """Whether such a request would be let in now. Raises: ApiError."""
+        routes, grant = self._guard.admit_work(fields, peer)
+        find_model(routes.lookup, grant, model)
 
 
 def find_place(routes: Routes, raw_path: bytes) -> tuple[str, bytes]:

@@ -8,10 +8,12 @@ queue, history, files, uploads, a global interrupt) leaks here, too: it is the g
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import os
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,7 @@ class FakeComfy:
         self.running: list[Any] | None = None
         self.history: dict[str, Json] = {}
         self.sockets: dict[str, web.WebSocketResponse] = {}
+        self.with_facts: set[str] = set()
         self.interrupted = False
         self.asked: list[str] = []
         self._numbers = itertools.count()
@@ -209,7 +212,24 @@ class FakeComfy:
         async for message in sock:
             if message.type is WSMsgType.ERROR:
                 break
+            flags = json.loads(message.data)
+            if flags["type"] == "feature_flags" and self.version >= "0.3.64":
+                self.with_facts |= {sid} if flags["data"].get("supports_preview_metadata") else set()
+                await sock.send_json({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
         return sock
+
+    async def show(self, step: int) -> None:
+        """A preview of the running prompt; the picture says which it is of."""
+        assert self.running is not None
+        sid, picture = self.running[3].get("client_id") or "", f"{self.running[1]} {step}".encode()
+        sock = self.sockets.get(sid)
+        if sock is None or sock.closed:
+            return
+        facts = json.dumps({"prompt_id": self.running[1], "node_id": "2", "image_type": "image/jpeg"}).encode()
+        plain = struct.pack(">II", 1, 1) + picture
+        told = struct.pack(">II", 4, len(facts)) + facts + picture if sid in self.with_facts else plain
+        with contextlib.suppress(ConnectionError):
+            await sock.send_bytes(told)
 
     async def tell(self, kind: str, **data: Any) -> None:
         assert self.running is not None
@@ -260,6 +280,7 @@ class FakeComfy:
         if kind == "Sampler":
             for step in range(1, inputs["steps"] + 1):
                 await self.tell("progress", value=step, max=inputs["steps"], node=node_id)
+                await self.show(step)
                 while inputs.get("hold") and not Path(inputs["hold"]).exists():
                     if self.interrupted:
                         raise Interrupted

@@ -3,6 +3,7 @@
 from falcon.asgi import App, Request, Response
 
 from core.errors import ConfigError
+from core.http.asgi import Receive, Scope, Send
 from core.http.client import HttpClient
 from core.http.pool import UpstreamPool
 from core.log import EventLogger
@@ -10,9 +11,11 @@ from engines.gates.answers import write_json
 from engines.gates.comfyui.catalog import NodeCatalog
 from engines.gates.comfyui.desk import Desk
 from engines.gates.comfyui.engine import ComfyEngine
+from engines.gates.comfyui.events import PATH, Events
 from engines.gates.comfyui.files import Upload, View
 from engines.gates.comfyui.jobs import JobState
 from engines.gates.comfyui.prompts import Prompts, Workflows
+from engines.gates.comfyui.sockets import Sockets
 from engines.gates.comfyui.work import History, Interrupt, ProgressRoute, QueueRoute
 from engines.gates.door import HEALTH, Door
 from engines.gates.generic import GateApp, add_answers
@@ -21,6 +24,7 @@ from engines.gates.settings import GateSettings
 
 API = "/api"
 """ComfyUI answers every path below it, too."""
+_WEBSOCKETS = frozenset({PATH.encode(), f"{API}{PATH}".encode()})
 
 
 class ComfyGate:
@@ -32,7 +36,8 @@ class ComfyGate:
             raise ConfigError("the gate of ComfyUI needs a directory for its state (--state)")
         engine = ComfyEngine(http)
         nodes = NodeCatalog(engine, settings.nodes)
-        self._desk = desk = Desk(engine, settings.state, log, on_reconnect=nodes.forget)
+        sockets = Sockets()
+        self._desk = desk = Desk(engine, settings.state, log, on_reconnect=nodes.forget, sockets=sockets)
         target = pool.target("engine", "127.0.0.1", settings.engine_port)
         history = History(desk)
         app: GateApp = App(middleware=[Door(settings.key, prefix=API)])
@@ -50,8 +55,16 @@ class ComfyGate:
         app.add_route("/upload/image", Upload(engine))
         app.add_route("/object_info", ObjectInfo(nodes))
         app.add_route("/object_info/{name}", ObjectInfo(nodes), suffix="one")
-        app.add_route("/metrics", Metrics(desk))
-        self.app = app
+        app.add_route(PATH, Events(desk, sockets))
+        app.add_route("/metrics", Metrics(desk, sockets))
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def takes_websocket(self, path: bytes) -> bool:
+        """Asked by the server (`core.http.direct.WebSocketApp`)."""
+        return path in _WEBSOCKETS
 
     async def run(self) -> None:
         """Follow the work until cancelled."""
@@ -75,8 +88,9 @@ class ObjectInfo:
 class Metrics:
     """`GET /metrics`: what the daemon's watchdog reads."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, sockets: Sockets) -> None:
         self._desk = desk
+        self._sockets = sockets
 
     async def on_get(self, req: Request, resp: Response) -> None:
         opened = self._desk.open_jobs()
@@ -88,6 +102,8 @@ class Metrics:
             f"llmgw_gate_prompts_waiting {len(opened) - running}",
             "# TYPE llmgw_gate_steps_total counter",
             f"llmgw_gate_steps_total {self._desk.steps}",
+            "# TYPE llmgw_gate_sockets gauge",
+            f"llmgw_gate_sockets {len(self._sockets)}",
         )
         resp.content_type = "text/plain; version=0.0.4"
         resp.text = "\n".join(lines) + "\n"

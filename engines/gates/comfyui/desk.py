@@ -1,9 +1,9 @@
 """The gate's desk: takes prompts in, follows ComfyUI's work on them, ends them, and knows whose each one is.
 
 All prompts run under the gate's own client id, so one websocket hears of all of them, also after the gate was started
-again: the id is kept. What the websocket says is progress; that a prompt is over, and how, is asked for (`/queue`,
-`/history`), once a second while there is work and at once when a message hints at it. A prompt that ComfyUI knows no
-more is lost: it ended with the engine that had it.
+again: the id is kept. What the websocket says is progress, and the callers' own websockets hear it, too; that a prompt
+is over, and how, is asked for (`/queue`, `/history`), once a second while there is work and at once when a message
+hints at it. A prompt that ComfyUI knows no more is lost: it ended with the engine that had it.
 """
 
 import asyncio
@@ -32,6 +32,8 @@ from engines.gates.comfyui.jobs import (
 )
 from engines.gates.comfyui.ledger import KEEP, Ledger
 from engines.gates.comfyui.places import File
+from engines.gates.comfyui.sockets import Sockets
+from engines.gates.comfyui.telling import GREETING, read_preview
 
 MAX_OPEN = 100
 """Prompts that one caller may have waiting or running."""
@@ -80,8 +82,12 @@ class Desk:
         log: EventLogger,
         clock: Callable[[], float] = time.time,
         on_reconnect: Callable[[], None] = lambda: None,
+        sockets: Sockets | None = None,
     ) -> None:
-        """`clock`: the wall clock. `on_reconnect` is called whenever ComfyUI may be another than before."""
+        """`clock`: the wall clock. `on_reconnect` is called whenever ComfyUI may be another than before.
+
+        `sockets`: who hears of the work while it is done.
+        """
         self._engine = engine
         self._ledger = Ledger(state)
         self._log = log
@@ -90,6 +96,9 @@ class Desk:
         self._client_id = _read_client_id(state)
         self._jobs: dict[str, Job] = {record.id: Job(record) for record in self._ledger.load()}
         self._wake = asyncio.Event()
+        self._sockets = sockets if sockets is not None else Sockets()
+        self._at_work = ""
+        """Of the prompt that ComfyUI's last message was about, until it says that it is over."""
         self.steps = 0
         """Signs of work so far: messages about prompts, and looks at which ComfyUI said that it runs one."""
 
@@ -103,7 +112,7 @@ class Desk:
         if sum(job.record.caller == caller for job in self.open_jobs()) >= MAX_OPEN:
             raise TooManyPrompts(f"{MAX_OPEN} of your prompts wait or run already")
         record = JobRecord(
-            id=str(uuid.uuid4()), caller=caller, handle=handle, accepted_at=self._clock(),
+            id=str(uuid.uuid4()), caller=caller, handle=handle, client=workflow.client, accepted_at=self._clock(),
             node_count=len(workflow.graph),
         )  # fmt: skip
         self._ledger.add(record)
@@ -123,6 +132,7 @@ class Desk:
         job.accepted_s = asyncio.get_running_loop().time()
         self._forget_old()
         self._wake.set()
+        self._tell_queue(caller)
         return job, _read_number(reply.body)
 
     def find(self, caller: str, name: str) -> Job:
@@ -143,6 +153,10 @@ class Desk:
     def open_jobs(self) -> list[Job]:
         """Everybody's that are not over, in the order in which they are run."""
         return [job for job in self._jobs.values() if not job.record.state.is_final]
+
+    def open_of(self, caller: str) -> int:
+        """How many prompts of a caller are not over."""
+        return sum(not job.record.state.is_final for job in self.of(caller))
 
     def progress(self, job: Job) -> Progress:
         opened = self.open_jobs()
@@ -196,9 +210,13 @@ class Desk:
                     self._log.info("comfyui_connected")
                     self._on_reconnect()
                     self._wake.set()
-                    failures = 0
-                    async for text in stream.texts():
-                        self._hear(text)
+                    failures, self._at_work = 0, ""
+                    await stream.say(GREETING)
+                    async for message in stream.messages():
+                        if isinstance(message, str):
+                            self._hear(message)
+                        else:
+                            self._see(message)
             except LlmgwError as error:
                 if failures == 0:
                     self._log.info("comfyui_not_connected", error=error.message)
@@ -211,12 +229,23 @@ class Desk:
             return
         kind, event = message
         job = self._jobs.get(event.prompt_id)
+        is_over = kind in ENDS or (kind == "executing" and event.node is None)
+        self._at_work = job.id if job is not None and not is_over else ""
         if job is None or job.record.state.is_final:
             return
         self.steps += 1
         job.hear(kind, event)
         if kind in ENDS:
             self._wake.set()
+        elif not is_over:  # that it is over is told when its result is here to be asked for
+            self._sockets.pass_on(job, kind, event.node or "", text)
+
+    def _see(self, frame: bytes) -> None:
+        """A preview: of the prompt that it names, else of the one that ComfyUI's messages are about."""
+        preview = read_preview(frame)
+        job = self._jobs.get(preview.prompt_id or self._at_work) if preview is not None else None
+        if preview is not None and job is not None and not job.record.state.is_final:
+            self._sockets.show(job, preview)
 
     async def _look_for_ever(self) -> None:
         while True:
@@ -279,7 +308,12 @@ class Desk:
         except LlmgwError as failure:
             # It is known here as long as this gate lives; the next one asks ComfyUI again.
             self._log.warning("ledger_not_written", code=failure.code, error=failure.message)
+        self._sockets.ended(job)
+        self._tell_queue(job.record.caller)
         self._log.info("prompt_ended", prompt=job.id, caller=job.record.caller, state=state)
+
+    def _tell_queue(self, caller: str) -> None:
+        self._sockets.tell_queue(caller, self.open_of(caller))
 
     def _forget_old(self) -> None:
         for job in list(self._jobs.values())[: max(0, len(self._jobs) - KEEP)]:

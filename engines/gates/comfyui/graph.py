@@ -1,9 +1,11 @@
 """A caller's workflow, judged and rewritten before ComfyUI sees it. Pure.
 
 What passes is the graph (classes and inputs), the nodes that are wanted of it, and the workflow that is written into
-pictures. Everything else a caller could say stays behind: ids of prompts and clients, places in the queue.
+pictures. Everything else a caller could say stays behind: ids of prompts, places in the queue. A client's id stays with
+the gate, too: it says which of the caller's websockets hears of the prompt.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +16,8 @@ from engines.gates.comfyui.nodes import NodeClass
 from engines.gates.comfyui.places import FileRefused, own_input, own_prefix
 
 MAX_NODES = 2000
+CLIENT = re.compile(r"[A-Za-z0-9._:@+=-]{1,128}")
+"""How a caller may call its own websocket."""
 _PREFIX = "filename_prefix"
 
 
@@ -40,6 +44,7 @@ class PromptBody(msgspec.Struct, frozen=True):
     prompt: dict[str, GraphNode]
     extra_data: Extra | None = None
     partial_execution_targets: list[str] | None = None
+    client_id: str | None = None
     model: str = ""
 
 
@@ -50,6 +55,8 @@ class Workflow:
     graph: dict[str, GraphNode]
     targets: list[str] | None = None
     extra: Extra | None = None
+    client: str = ""
+    """The websocket of the caller that hears of it; empty: all that have no name."""
 
     def encode(self, prompt_id: str, client_id: str) -> bytes:
         """The body of `POST /prompt`."""
@@ -76,13 +83,15 @@ def read_body(body: bytes) -> PromptBody:
         raise WorkflowRefused("the workflow has no nodes", hint="`prompt` is a graph in ComfyUI's API format")
     if len(asked.prompt) > MAX_NODES:
         raise WorkflowRefused(f"the workflow has {len(asked.prompt)} nodes; {MAX_NODES} are allowed")
+    if asked.client_id and not CLIENT.fullmatch(asked.client_id):
+        raise WorkflowRefused("client_id may have up to 128 letters, digits and any of . _ : @ + = -")
     return asked
 
 
 def own_workflow(asked: PromptBody, caller: str, nodes: Mapping[str, NodeClass]) -> Workflow:
     """The workflow as this caller may have it run. Raises: WorkflowRefused, FileRefused."""
     graph = {node_id: _own_node(node_id, node, caller, nodes) for node_id, node in asked.prompt.items()}
-    return Workflow(graph, asked.partial_execution_targets, asked.extra_data)
+    return Workflow(graph, asked.partial_execution_targets, asked.extra_data, asked.client_id or "")
 
 
 def _own_node(node_id: str, node: GraphNode, caller: str, nodes: Mapping[str, NodeClass]) -> GraphNode:

@@ -42,6 +42,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     caller: str
     handle: str = ""
+    client: str = ""
+    """The websocket of its caller that hears of it."""
     accepted_at: float = 0.0
     """Seconds since the epoch."""
     node_count: int = 0
@@ -117,6 +119,8 @@ class Job:
     """On the loop's clock, in this life of the gate."""
     is_cancelled: bool = False
     """Its caller wants it to end."""
+    told_outputs: set[str] = field(default_factory=set)
+    """Nodes whose results its caller's websockets have heard of."""
     running: str = ""
     done_nodes: set[str] = field(default_factory=set)
     step: tuple[float, float] | None = None

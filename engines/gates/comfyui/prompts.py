@@ -35,7 +35,7 @@ class Prompts:
         write_json(resp, {"prompt_id": job.id, "number": number, "node_errors": {}})
 
     async def on_get(self, req: Request, resp: Response) -> None:
-        write_json(resp, {"exec_info": {"queue_remaining": len(self._desk.open_jobs())}})
+        write_json(resp, {"exec_info": {"queue_remaining": self._desk.open_of(read_caller(req))}})
 
 
 class Workflows:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,46 @@ FAKE = ROOT / "tests" / "fakes" / "comfyui.py"
 KEY = "sk-gate-test"
 _PATIENCE_S = 30.0
 Json = dict[str, Any]
+
+
+class Ear:
+    """One websocket of a caller's, and all that it heard."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.heard: list[Json] = []
+        self.pictures: list[bytes] = []
+
+    async def until(self, kind: str, **data: object) -> Json:
+        """The next message of this kind with these data."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                message = await self.next()
+                if message is not None and message["type"] == kind and data.items() <= message["data"].items():
+                    return message
+
+    async def until_over(self, prompt_id: str) -> str:
+        """The last word on a prompt: the kind of message that says how it ended."""
+        await self.until("executing", node=None, prompt_id=prompt_id)
+        about = [said for said in self.heard if said["data"].get("prompt_id") == prompt_id]
+        return str(about[-2]["type"])
+
+    async def next(self) -> Json | None:
+        """What comes next: a message, or None for a picture."""
+        message = await asyncio.wait_for(self.socket.receive(), _PATIENCE_S)
+        if message.type is aiohttp.WSMsgType.BINARY:
+            self.pictures.append(message.data)
+            return None
+        assert message.type is aiohttp.WSMsgType.TEXT, (message, self.socket.close_code)
+        self.heard.append(json.loads(message.data))
+        return self.heard[-1]
+
+    def prompts(self) -> set[str]:
+        """The ids that it heard of."""
+        return {str(said["data"]["prompt_id"]) for said in self.heard if "prompt_id" in said["data"]}
+
+    def kinds(self) -> list[str]:
+        return [str(message["type"]) for message in self.heard]
 
 
 class Caller:
@@ -43,6 +83,15 @@ class Caller:
         status, told = await self.ask("POST", "/prompt", {"prompt": graph, **more})
         assert status == 200, told
         return str(told["prompt_id"])
+
+    @contextlib.asynccontextmanager
+    async def listen(self, client_id: str = "", path: str = "/ws") -> AsyncIterator[Ear]:
+        """A websocket that has heard the first message."""
+        query = f"?clientId={client_id}" if client_id else ""
+        async with self.session.ws_connect(f"{self.url}{path}{query}", headers=self.headers) as socket:
+            ear = Ear(socket)
+            await ear.until("status")
+            yield ear
 
     async def until(self, prompt_id: str, holds: Callable[[Json], bool]) -> Json:
         """Its progress, once it is as wanted."""
@@ -121,6 +170,12 @@ class Bench:
         process.send_signal(signal.SIGKILL)
         await process.wait()
 
+    async def until_sockets(self, count: int) -> None:
+        """Until so many websockets of callers are open."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while f"llmgw_gate_sockets {count}\n".encode() not in (await self.ada.ask("GET", "/metrics"))[1]:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.01)
+
     async def asked(self) -> list[str]:
         """What ComfyUI was asked so far."""
         async with self.session.get(f"{self.engine_url}/asked") as answer:
@@ -149,6 +204,16 @@ class Bench:
 async def running(folder: Path, *arguments: str, version: str = "0.3.64") -> AsyncIterator[Bench]:
     async with Bench(folder, version, arguments) as bench:
         yield bench
+
+
+def handshake(target: str, headers: Mapping[str, str]) -> bytes:
+    """A request for a websocket, byte for byte."""
+    fields = {
+        "Host": "x", "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **headers,
+    }  # fmt: skip
+    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode()
 
 
 def picture(prefix: str = "cat") -> Json:
