@@ -13,6 +13,7 @@ from cli.runtimes import explained, failure
 from core.api import RuntimeStatus
 from core.client import DaemonClient
 from core.config.load import Loaded, has_made_keys, load_config, read_environment_file
+from core.config.schema import Config
 from core.config.write import Document, edit_config
 from core.errors import ConflictError
 from core.paths import Layout
@@ -55,27 +56,32 @@ async def install_for(daemon: DaemonClient, request: Request) -> None:
 
 
 async def write_addition(place: Place, request: Request) -> Addition:
-    """Add the model to the config file, if it is not there. The plan is made from the file as it is now.
+    """Add the model to the config file, if it is not there."""
+    return await write_planned(place, lambda config: plan_addition(request, config))
+
+
+async def write_planned(place: Place, plan: Callable[[Config], Addition]) -> Addition:
+    """Write what is planned for the config file. The plan is made from the file as it is now.
 
     Another command that writes it at the same moment is waited for, a little.
     """
     backoff = Backoff(0.02, 0.5)
     for _ in range(_WRITE_TRIES - 1):
         try:
-            return _write_once(place, request)
+            return _write_once(place, plan)
         except ConflictError as error:
             if error.code != "locked":
                 raise
         await asyncio.sleep(backoff.next_s())
-    return _write_once(place, request)
+    return _write_once(place, plan)
 
 
-def _write_once(place: Place, request: Request) -> Addition:
+def _write_once(place: Place, plan: Callable[[Config], Addition]) -> Addition:
     planned: list[Addition] = []
 
     def change(document: Document) -> None:
         # Planned under the writer's lock: what another command added a moment ago is there already.
-        planned.append(plan_addition(request, place.load().config))
+        planned.append(plan(place.load().config))
         if planned[-1].changes:
             apply_addition(document, planned[-1])
 

@@ -117,16 +117,27 @@ def _runtime_id(request: Request, config: Config) -> str:
     """The runtime of a model that exists, else one named after the model."""
     for model in config.models:
         if model.id == request.model_id:
-            return model.runtime
+            return _first_runtime(model)
     runtime_id = _NOT_IN_A_RUNTIME_ID.sub("-", request.model_id).strip("-._:@/+")[:128]
     if not runtime_id:
         raise UsageError(f"'{request.model_id}' is no id for a model", hint="give one with --id")
     return runtime_id
 
 
+def _first_runtime(model: Model) -> str:
+    runtimes = model.runtimes()
+    if not runtimes:
+        names = ", ".join(place.name for place in model.places())
+        raise ModelExists(
+            f"model '{model.id}' exists already and is served by {names}",
+            hint="add it under another name with --id, or change the config and run llmgw reload",
+        )
+    return runtimes[0]
+
+
 def _model_keys(request: Request, runtime_id: str, known: Model | None) -> dict[str, object]:
     if known is None:
-        kind = {} if request.kind in (None, Model(id="-", runtime="-").kind) else {"kind": request.kind}
+        kind = {} if request.kind in (None, Model(id="-").kind) else {"kind": request.kind}
         return {"id": request.model_id, "runtime": runtime_id, **kind}
     if request.kind not in (None, known.kind):
         raise ModelExists(
@@ -197,12 +208,17 @@ def _escaped(value: object) -> object:
     return value
 
 
-def describe_model(model: Model, runtime: Runtime | None) -> dict[str, object]:
-    """One entry of `llmgw model list --json`."""
+def describe_model(model: Model, config: Config) -> dict[str, object]:
+    """One entry of `llmgw model list --json`. `runtime` and `backend` are the first of each, or empty."""
+    places = model.places()
+    runtime_id = next((place.runtime for place in places if place.runtime), "")
+    runtime = config.runtimes.get(runtime_id)
     return {
         "id": model.id,
         "kind": model.kind,
-        "runtime": model.runtime,
+        "runtime": runtime_id,
+        "backend": next((place.backend for place in places if place.backend), ""),
+        "servedBy": [place.runtime or place.backend for place in places],
         "engine": runtime.engine if runtime else "",
         "weights": runtime.weights if runtime else "",
         "keepWarm": bool(runtime and runtime.keep_warm),

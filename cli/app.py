@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import click
 
+from cli.backends import backends
 from cli.config import config
 from cli.doctor import doctor
 from cli.engine import engine
@@ -58,7 +59,7 @@ def llmgw() -> None:
 
 
 for _command in (
-    *(up, init, model, status, runtimes, runtime_start, runtime_stop, runtime_restart),
+    *(up, init, model, status, backends, runtimes, runtime_start, runtime_stop, runtime_restart),
     *(runtime_plan, runtime_admit, runtime_warmup),
     *(logs, key, usage, engine, engine_check, weights, hardware, doctor, firewall),
     *(reload, config, stop, start, wipe, service),

@@ -1,7 +1,8 @@
 """Which values of a config may be shown. Pure.
 
-Keys are secret by what they are (`security.apiKeys`, `tracing.headers`), by their name (`runtimes.*.env.HF_TOKEN`), or
-because an operator kept them out of the file (`${NAME}` in a command, an argument or an environment value).
+Keys are secret by what they are (`security.apiKeys`, `backends.*.apiKey`, `tracing.headers`), by their name
+(`runtimes.*.env.HF_TOKEN`), or because an operator kept them out of the file (`${NAME}` in a command, an argument or an
+environment value).
 """
 
 import re
@@ -12,7 +13,7 @@ from core.config.expand import join
 MASK = "…"
 
 _ALWAYS = re.compile(
-    r"security\.(apiKeys|adminApiKeys)\[\d+\]|cluster\.nodes\..*\.apiKey|tracing\.headers\..*", re.DOTALL
+    r"security\.(apiKeys|adminApiKeys)\[\d+\]|(cluster\.nodes|backends)\..*\.apiKey|tracing\.headers\..*", re.DOTALL
 )
 _BY_NAME = re.compile(
     r"runtimes\..*\.env\.[^.]*(KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH)[^.]*", re.IGNORECASE | re.DOTALL

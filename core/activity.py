@@ -29,6 +29,19 @@ class RuntimeActivity(Message, frozen=True, kw_only=True):
     """How long the request that waits longest for its next byte has waited; 0: none does."""
 
 
+class BackendActivity(Message, frozen=True, kw_only=True):
+    """One worker's requests for one backend, and how it stands."""
+
+    active: int = 0
+    waiting: int = 0
+    standing: str = "good"
+    """`good`, `resting`, `returning` or `out`, in whichever worker it failed."""
+    error: str = ""
+    """Why the last request of this worker that failed there did."""
+    failed_ago_s: float | None = None
+    """How long ago; null: none did."""
+
+
 class ActivityReport(Message, frozen=True, kw_only=True):
     """Everything that one worker has under way."""
 
@@ -38,3 +51,4 @@ class ActivityReport(Message, frozen=True, kw_only=True):
     version: int
     """The route table that it dispatches by."""
     runtimes: dict[str, RuntimeActivity] = {}
+    backends: dict[str, BackendActivity] = {}

@@ -70,6 +70,28 @@ class RuntimeStatus(Message, frozen=True, kw_only=True):
     """The engine's last lines, when it failed."""
 
 
+class BackendStatus(Message, frozen=True, kw_only=True):
+    """One backend as the gateway's workers have found it, all together."""
+
+    id: str
+    state: str
+    """`ready`, `resting` (it is full), `out` (it failed, and is asked again in a while), `disabled`, or `failed`: it
+    cannot be used."""
+    reason: str = ""
+    base_url: str = ""
+    has_key: bool = False
+    key_from: str = ""
+    """The variable that the key comes from; empty: it stands in the config, or there is none."""
+    models: list[str] = []
+    max_concurrency: int | None = None
+    active_requests: int = 0
+    queued_requests: int = 0
+    last_error: str = ""
+    """Why the last request that failed there did; it may have answered since."""
+    last_error_at: str = ""
+    """RFC 3339, UTC."""
+
+
 class ConfigStatus(Message, frozen=True, kw_only=True):
     path: str
     loaded_at: str = ""
@@ -92,6 +114,7 @@ class NodeState(Message, frozen=True, kw_only=True):
     server_port: int
     server_tls: bool = False
     runtimes: list[RuntimeStatus] = []
+    backends: list[BackendStatus] = []
     memory_total_mib: int | None = None
     memory_available_mib: int | None = None
     cpu_count: int | None = None
@@ -100,13 +123,27 @@ class NodeState(Message, frozen=True, kw_only=True):
     firewall: FirewallState | None = None
 
 
+UNLIMITED = 1 << 16
+"""More requests at once than any node has under way."""
+
+
 class RouteTarget(Message, frozen=True, kw_only=True):
     """Where requests for a model can go."""
 
     id: str
-    runtime: str
+    runtime: str = ""
+    """The runtime that serves it; empty: it is a backend."""
+    backend: str = ""
+    """The backend that it is: somebody else's service, of whom it is told only what is asked."""
+    name: str = ""
+    """What it is called in lists; empty: as the runtime or the backend."""
     host: str
     port: int
+    tls: bool = False
+    ca_file: str = ""
+    """Authorities that may vouch for it over TLS; empty: the system's."""
+    base_path: str = "/v1"
+    """What stands there in the place of our paths' `/v1`."""
     ready: bool
     state: str = ""
     reason: str = ""
@@ -120,6 +157,7 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     usage_when_asked: bool = False
     """Its streams say what they cost only to who asks for it (`stream_options.include_usage`); it knows the field."""
     max_concurrency: int = 1
+    """`UNLIMITED`: as many as come."""
     max_queued_requests: int | None = None
     """Requests that may wait for a slot; null: four for each slot, at least eight."""
     queue_timeout_ms: int = 240_000

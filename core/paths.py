@@ -102,6 +102,11 @@ class Layout:
         return self.runtime / "keys"
 
     @property
+    def backend_keys(self) -> Path:
+        """Likewise one per backend, with our key for it."""
+        return self.runtime / "backend-keys"
+
+    @property
     def client_keys(self) -> Path:
         """Hashes and rules of the keys that `llmgw key create` made. All may see that it is there; root reads it."""
         return self.state / "client-keys.json"

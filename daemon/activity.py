@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from core.activity import FORGET_AFTER_S, ActivityReport, RuntimeActivity
+from core.activity import FORGET_AFTER_S, ActivityReport, BackendActivity, RuntimeActivity
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,15 @@ class Activity:
             stalled_s=max((part.stalled_s for part in parts), default=0.0),
             own=own if now_s - noted_s <= FORGET_AFTER_S else 0,
         )
+
+    def of_backend(self, name: str, now_s: float) -> list[tuple[BackendActivity, float]]:
+        """What the workers say of one, each with the age of its report in seconds."""
+        self._forget(now_s)
+        return [
+            (heard.report.backends[name], now_s - heard.at_s)
+            for heard in self._heard.values()
+            if name in heard.report.backends
+        ]
 
     def all_have_seen(self, epoch: str, version: int, now_s: float) -> bool:
         """Whether every living worker dispatches by that route table or a newer one."""

@@ -5,7 +5,7 @@ computes `reconcile(wanted, seen)` and applies it. Every change also makes a new
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,6 +23,7 @@ from core.runtime import Authority, RuntimeState
 from daemon.admitter import AdmissionRefused, Admitter
 from daemon.adoption import adopt_all, read_records, remove_stray_gates
 from daemon.apply import Applier
+from daemon.backend_keys import BackendKeys
 from daemon.intents import Intents, wanted_of
 from daemon.key_store import KeyStore
 from daemon.publisher import RoutePublisher
@@ -35,7 +36,7 @@ from daemon.refusals import (
     ServingStopped,
     StartOverruled,
 )
-from daemon.routes import RuntimeView, build_route_table
+from daemon.routes import build_route_table
 from daemon.runtimes.authority import Action as Act
 from daemon.runtimes.authority import Caller, Who, may, require
 from daemon.runtimes.controller import RuntimeController, is_settled
@@ -46,7 +47,7 @@ from daemon.runtimes.spec import served_models
 from daemon.runtimes.surround import Surround
 from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
 from daemon.tracing import describe_tracing
-from engines.keys import is_given_key
+from daemon.views import view_runtimes
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend, UnitStatus
 from units.names import engine_unit_name
@@ -84,6 +85,9 @@ class Node:
         self._log = get_logger("daemon.node")
         self.admitter = admitter
         self.keys = keys
+        self.backend_keys = BackendKeys(
+            preparer.layout.backend_keys, preparer.gateway_gid, get_logger("daemon.backends")
+        )
         self._intents = Intents()
         self._applier = Applier(backend, self._log, lambda: self.admitter.read_cards())
         self._wake = asyncio.Event()
@@ -402,38 +406,20 @@ class Node:
 
     async def publish(self) -> None:
         """Tell the gateway how things stand, if it does not know yet."""
+        config = self.config_use.loaded.config
         await self.publisher.publish(
             build_route_table(
-                self.config_use.loaded.config,
-                self._views(),
+                config,
+                view_runtimes(config, self.controllers, self.preparer, self._intents.held),
                 node=self.preparer.node,
                 epoch=self.publisher.epoch,
                 version=self.publisher.version,
                 serving=self._intents.serving,
                 keys=self.keys,
-                tracing=describe_tracing(self.config_use.loaded.config.tracing, self.preparer.layout),
+                tracing=describe_tracing(config.tracing, self.preparer.layout),
+                backend_keys=self.backend_keys.store(config.backends),
             )
         )
-
-    def _views(self) -> Mapping[str, RuntimeView]:
-        runtimes = self.config_use.loaded.config.runtimes
-        views: dict[str, RuntimeView] = {}
-        for runtime_id, controller in self.controllers.items():
-            if runtime_id not in runtimes:
-                continue
-            adapter = get_adapter(runtimes[runtime_id].engine)
-            is_given = is_given_key(adapter, runtimes[runtime_id])
-            key_file = str(self.preparer.key_path(runtime_id)) if is_given else ""
-            views[runtime_id] = RuntimeView(
-                controller.state,
-                controller.reason,
-                controller.port,
-                key_file,
-                adapter,
-                runtime_id in self._intents.held,
-                controller.ejected,
-            )
-        return views
 
     # Small things
 
@@ -442,7 +428,7 @@ class Node:
         runtime = config.runtimes.get(runtime_id)
         if runtime is None:
             return None
-        models = [model for model in config.models if model.runtime == runtime_id]
+        models = [model for model in config.models if runtime_id in model.runtimes()]
         if always and not runtime.warmup:
             runtime = msgspec.structs.replace(runtime, warmup=True)
         return plan_warmup(runtime, models, get_adapter(runtime.engine).routes, served_models(config, runtime_id)[0])

@@ -3,12 +3,13 @@
 import os
 
 from core import VERSION
-from core.api import ConfigStatus, NodeState, RuntimeStatus
+from core.api import BackendStatus, ConfigStatus, NodeState, RuntimeStatus
 from core.config.idle import find_idle
 from core.errors import LlmgwError
 from core.firewall import FirewallState
 from core.hardware import HardwareState, Memory
 from core.runtime import RuntimeState
+from daemon.backend_status import backend_statuses
 from daemon.hardware.memory import read_memory
 from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
@@ -30,7 +31,7 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         since=controller.since,
         engine=runtime.engine if runtime else (record.engine if record else ""),
         build=record.build if record else "",
-        models=[m.id for m in config.models if m.runtime == controller.runtime_id]
+        models=[m.id for m in config.models if controller.runtime_id in m.runtimes()]
         or list(served_models(config, controller.runtime_id) if runtime else ()),
         unit=controller.unit_name,
         port=controller.port if is_up else 0,
@@ -71,12 +72,20 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         server_port=use.loaded.config.server.port,
         server_tls=use.loaded.config.server.tls.is_on,
         runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
+        backends=_backends(node),
         memory_total_mib=memory.total_mib,
         memory_available_mib=memory.available_mib,
         cpu_count=node.preparer.facts.cpu_count,
         hardware=hardware,
         firewall=firewall,
     )
+
+
+def _backends(node: Node) -> list[BackendStatus]:
+    config, clock = node.config_use.loaded.config, node.admitter.clock
+    now_s = clock.monotonic_s()
+    said = {name: node.admitter.activity.of_backend(name, now_s) for name in config.backends}
+    return backend_statuses(config, node.backend_keys.store(config.backends), said, now_s=clock.wall_s())
 
 
 async def _memory_mib(node: Node, controller: RuntimeController) -> int | None:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from core.activity import REPORT_EVERY_S, ActivityReport, RuntimeActivity
+from core.activity import REPORT_EVERY_S, ActivityReport, BackendActivity, RuntimeActivity
 from core.client import DaemonClient
 from core.clock import Clock
 from core.errors import LlmgwError
@@ -36,7 +36,7 @@ class Observer:
         found: dict[str, RuntimeActivity] = {}
         seen: dict[UnderWay, tuple[int, float]] = {}
         for load in loads:
-            if load.is_idle and load.ended_s is None:
+            if not load.runtime_id or (load.is_idle and load.ended_s is None):
                 continue
             one = self._describe(load, seen, now_s)
             other = found.get(load.runtime_id)
@@ -64,6 +64,21 @@ class Observer:
             held_back=held_back,
             stalled_s=round(now_s - since_s, 3),
         )
+
+
+def describe_backends(loads: Iterable[TargetLoad], now_s: float) -> dict[str, BackendActivity]:
+    """What this worker has under way at backends, and what it has met there."""
+    return {
+        load.backend_id: BackendActivity(
+            active=load.active,
+            waiting=load.waiting,
+            standing=load.health.standing().name.lower(),
+            error=load.health.last_error,
+            failed_ago_s=round(now_s - load.health.failed_s, 3) if load.health.last_error else None,
+        )
+        for load in loads
+        if load.backend_id
+    }
 
 
 def _join(one: RuntimeActivity, other: RuntimeActivity) -> RuntimeActivity:
@@ -111,7 +126,10 @@ class Reporter:
         for load in self._silence.find(self._loads, now_s):
             load.health.rest(SILENT_REST_S)
         runtimes = self._observer.observe(self._loads, now_s)
-        report = ActivityReport(source=self._source, epoch=table.epoch, version=table.version, runtimes=runtimes)
+        backends = describe_backends(self._loads, now_s)
+        report = ActivityReport(
+            source=self._source, epoch=table.epoch, version=table.version, runtimes=runtimes, backends=backends
+        )
         try:
             await self._daemon.report_activity(report)
         except LlmgwError:

@@ -21,6 +21,7 @@ REST_S = 1.0
 """Of an engine that is full and does not say for how long."""
 LONGEST_REST_S = 60.0
 
+_LONGEST_WORDS = 300
 _LEVEL_BITS = 4
 _TIME_BITS = 36  # hundredths of a second since the machine began: 21 years
 _LEVELS = (1 << _LEVEL_BITS) - 1
@@ -101,3 +102,9 @@ def judge(mark: int, forgiven: int, resting_until_s: float, now_s: float, *, is_
 def rest_s(retry_after_s: float | None) -> float:
     """How long an engine rests that said this in its `Retry-After`."""
     return REST_S if retry_after_s is None else min(max(retry_after_s, 0.0), LONGEST_REST_S)
+
+
+def describe_failure(ended: Ended, detail: str, status: int | None) -> str:
+    """Why a request failed at a target, for whoever runs the node."""
+    words = ended.value.replace("_", " ") + (f", status {status}" if status is not None else "")
+    return f"{words}: {detail}"[:_LONGEST_WORDS] if detail else words

@@ -38,14 +38,16 @@ class TargetLoad:
     """One target, as this worker uses it."""
 
     __slots__ = (
-        "_changed", "_clock", "active", "done_bytes", "ended_s", "health", "is_ready", "recent", "runtime_id", "slots",
-        "under_way", "waiting",
+        "_changed", "_clock", "active", "backend_id", "done_bytes", "ended_s", "health", "is_ready", "recent",
+        "runtime_id", "slots", "under_way", "waiting",
     )  # fmt: skip
 
     def __init__(
-        self, runtime_id: str, slots: Slots, health: TargetHealth, clock: Clock, changed: asyncio.Event
+        self, target: RouteTarget, slots: Slots, health: TargetHealth, clock: Clock, changed: asyncio.Event
     ) -> None:
-        self.runtime_id = runtime_id
+        self.runtime_id = target.runtime
+        """Empty: it is a backend."""
+        self.backend_id = target.backend
         self.slots = slots
         self.health = health
         self.is_ready = False
@@ -122,7 +124,7 @@ class Loads:
             row = self._seat.row(target.id)
             slots = Slots(row, self._clock)
             health = TargetHealth(target.id, row, self._clock, self._news, self._witness)
-            found = self._targets[target.id] = TargetLoad(target.runtime, slots, health, self._clock, self.changed)
+            found = self._targets[target.id] = TargetLoad(target, slots, health, self._clock, self.changed)
         found.slots.configure(limits_of(target))
         return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from core.api import NodeState, RouteModel, RuntimeStatus
+from core.api import NodeState, RouteModel, RouteTarget, RuntimeStatus
 from core.firewall import FirewallState
 from gateway.table import FORM_PATHS, INFERENCE_PATHS, TRANSLATED, Lookup, offers
 from gateway.telemetry import describe_telemetry
@@ -67,6 +67,7 @@ def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json
         "firewall": None if state.firewall is None else describe_firewall(state.firewall),
         "hardware": None if state.hardware is None else msgspec.to_builtins(state.hardware),
         "runtimeManager": describe_runtimes(state),
+        "backends": describe_backends(state),
     }
 
 
@@ -94,15 +95,33 @@ def describe_security(lookup: Lookup) -> Json:
 
 
 def describe_model(model: RouteModel) -> Json:
-    """A catalog entry: what it is and which runtime serves it."""
+    """A catalog entry: what it is and what serves it. `runtime` and `backend` are the first of each."""
     entry: Json = {"id": model.id, "kind": model.kind, "advertise": model.advertise}
     if model.context_window is not None:
         entry["contextWindow"] = model.context_window
-    if model.targets:
-        entry["runtime"] = model.targets[0].runtime
+    for kind in ("runtime", "backend"):
+        first = next((name for target in model.targets if (name := getattr(target, kind))), None)
+        if first is not None:
+            entry[kind] = first
+    entry["targets"] = [_describe_target(target) for target in model.targets]
     if model.aliases:
         entry["aliases"] = list(model.aliases)
     return entry
+
+
+def _describe_target(target: RouteTarget) -> Json:
+    kind = "backend" if target.backend else "runtime"
+    served_by = target.backend or target.runtime
+    return {"id": target.name or served_by, kind: served_by, "weight": target.weight, "ready": target.ready}
+
+
+def describe_backends(state: NodeState) -> list[Json]:
+    """Every backend, without its address and where its key is from: those are for who may read the config."""
+    hidden = ("baseUrl", "keyFrom")
+    return [
+        {name: value for name, value in msgspec.to_builtins(status).items() if name not in hidden}
+        for status in state.backends
+    ]
 
 
 def describe_runtimes(state: NodeState) -> Json:
@@ -132,6 +151,7 @@ def describe_status(state: NodeState, lookup: Lookup, *, daemon_connected: bool)
         "serviceManager": state.service_manager,
         "config": msgspec.to_builtins(state.config),
         "runtimeManager": describe_runtimes(state),
+        "backends": describe_backends(state),
         "gateway": describe_gateway(lookup, daemon_connected=daemon_connected),
     }
 

@@ -35,10 +35,11 @@ _RULES: dict[str, _Rule] = {
     RuntimeState.DRAINING: _Rule("runtime_not_ready", "is being stopped", 5),
     RuntimeState.STOPPING: _Rule("runtime_not_ready", "is being stopped", 5),
     RuntimeState.FAILED: _Rule("runtime_failed", "has failed", 0),
+    "disabled": _Rule("backend_disabled", "is served by a backend that is switched off", 0),
 }
 _HOPE = (
     RuntimeState.RUNNING, RuntimeState.WARMING, RuntimeState.STARTING, RuntimeState.QUEUED, RuntimeState.STOPPED,
-    RuntimeState.DRAINING, RuntimeState.STOPPING, "", RuntimeState.FAILED,
+    RuntimeState.DRAINING, RuntimeState.STOPPING, "", RuntimeState.FAILED, "disabled",
 )  # fmt: skip
 """States from the most hopeful to the least; one that we do not know stands where the empty one does."""
 
@@ -60,7 +61,7 @@ def explain_unready(entry: ModelEntry, path: str, asked: str) -> Unready:
             ApiError(400, "wrong_model_kind", f"The model '{asked}' does not serve {path}.", model=asked),
         )
     if not targets:
-        return Unready(ApiError(503, "no_target", f"No runtime serves the model '{asked}'.", model=asked))
+        return Unready(ApiError(503, "no_target", f"Nothing here serves the model '{asked}'.", model=asked))
     best = most_hopeful(targets)
     rule = _rule_of(best)
     message = f"The model '{asked}' {rule.sentence}" + (f": {best.reason}." if best.reason else ".")

@@ -7,6 +7,7 @@ model than the engine has (`gateway/renamed.py`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from time import monotonic
 
 from core.api import RouteTarget
@@ -36,6 +37,8 @@ _AFTER_THE_HEAD = frozenset({Ended.UPSTREAM_BROKEN, Ended.BETWEEN_BYTES_TIMEOUT}
 
 _NOTHING: frozenset[bytes] = frozenset()
 
+_BUSY_S = 2.0
+_LONGEST_BUSY_S = 3600
 _BROKEN_EVENT = stream_error_event("upstream_broken", "The answer broke off: the engine ended before its end.")
 
 
@@ -136,7 +139,7 @@ class InferencePlan(RelayPlan):
         self._doubts = None
         load = self._dispatcher.loads.find(failed.target.name)
         if load is not None:
-            load.health.failed(failed.ended, failed.retry_after_s)
+            load.health.failed(failed.ended, failed.retry_after_s, detail=failed.detail, status=failed.status)
             self._end_probe(load.health)
 
     def _end_probe(self, health: TargetHealth) -> None:
@@ -252,7 +255,7 @@ class InferencePlan(RelayPlan):
                 load = upstream.load
                 load.end(self, self._unit)
                 if attempt.ended in _AFTER_THE_HEAD:
-                    load.health.failed(attempt.ended)
+                    load.health.failed(attempt.ended, detail=attempt.detail)
                 elif load.health.is_doubted and attempt.ended is Ended.COMPLETE and (attempt.status or 500) < 500:
                     load.health.worked(self._doubts or 0)
                 if self._probed is not None:
@@ -279,15 +282,20 @@ class DirectPlan(InferencePlan):
 
 def explain_failure(outcome: RelayOutcome, model: str) -> ApiError:
     """Why no target answered, as the client hears it. It names the model and never a host. Pure."""
+    kind = "backend" if outcome.target is not None and outcome.target.is_foreign else "engine"
+    who = f"The {kind} of the model"
     if outcome.ended is Ended.UNAUTHORIZED:
-        message = f"The engine of the model '{model}' did not accept the gateway's own key."
+        message = f"{who} '{model}' did not accept the gateway's own key."
         return ApiError(502, "upstream_unauthorized", message, model=model)
+    if outcome.ended is Ended.BUSY:
+        last = outcome.attempts[-1] if outcome.attempts else None
+        wait_s = min(ceil((last.retry_after_s if last is not None else None) or _BUSY_S), _LONGEST_BUSY_S)
+        status = 429 if last is not None and last.status == 429 else 503
+        return ApiError(status, "upstream_busy", f"{who} '{model}' is busy.", model=model, retry_after_s=wait_s)
     if outcome.ended in (Ended.FIRST_BYTE_TIMEOUT, Ended.BETWEEN_BYTES_TIMEOUT):
-        return ApiError(
-            504, "upstream_timed_out", f"The engine of the model '{model}' did not answer in time.", model=model
-        )
+        return ApiError(504, "upstream_timed_out", f"{who} '{model}' did not answer in time.", model=model)
     if outcome.ended is Ended.CONNECT_FAILED:
-        message = f"No engine of the model '{model}' can be reached now."
+        message = f"No {kind} of the model '{model}' can be reached now."
         return ApiError(502, "upstream_unreachable", message, model=model, retry_after_s=2)
-    message = f"The engine of the model '{model}' ended before it answered."
+    message = f"{who} '{model}' {'failed' if outcome.ended is Ended.SERVER_ERROR else 'ended before it answered'}."
     return ApiError(502, "upstream_failed", message, model=model, retry_after_s=2)

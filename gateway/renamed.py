@@ -35,7 +35,9 @@ class Renaming:
         return self._path, body
 
     def whole(self, target: RouteTarget, status: int, body: bytes) -> bytes:
-        return body if self._entry.upstream_name(target) == self._asked else rename_model(body, self._asked)
+        # A backend says more than it was asked for: which version of the model has answered.
+        is_same = not target.backend and self._entry.upstream_name(target) == self._asked
+        return body if is_same else rename_model(body, self._asked)
 
     def stream(self, target: RouteTarget) -> StreamEdit:
         renamer = StreamRenamer(self._asked)

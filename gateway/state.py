@@ -14,6 +14,7 @@ from core.api import RouteTable, RouteTarget
 from core.client import DaemonClient
 from core.errors import LlmgwError
 from core.http.pool import Target, UpstreamPool
+from core.http.reach import NEAR, Reach
 from core.log import EventLogger
 from core.secret import Secret
 from core.tasks import Backoff
@@ -46,6 +47,14 @@ class Routes:
     lookup: Lookup
     upstreams: Mapping[str, Upstream]
     """By target id, of every target in the table."""
+
+
+def reach_of(target: RouteTarget) -> Reach:
+    """How a target of the table is reached."""
+    if not (target.tls or target.backend):
+        return NEAR
+    base_path = target.base_path.encode("ascii", "replace")
+    return Reach(target.tls, target.ca_file, base_path, is_foreign=bool(target.backend))
 
 
 def header_safe(text: str) -> bytes:
@@ -144,7 +153,8 @@ class RouteState:
 
     def _connect(self, target: RouteTarget, key: Secret | None) -> Upstream:
         """The pool's target for one of the table's: the same as before when nothing changed, with its connections."""
-        pooled = self._pool.target(target.id, target.host, target.port, key.reveal() if key else "")
+        secret = key.reveal() if key else ""
+        pooled = self._pool.target(target.id, target.host, target.port, secret, reach=reach_of(target))
         return Upstream(
             target=pooled,
             load=self._loads.of(target),

@@ -39,7 +39,7 @@ class ModelEntry:
     ready: Mapping[str, tuple[RouteTarget, ...]]
     """Path -> the targets that serve it now, in the daemon's order."""
     is_renamed: bool = False
-    """Whether a target's engine knows the model by another name than its id."""
+    """Whether a target knows the model by another name than its id, or may answer under one."""
 
     def upstream_name(self, target: RouteTarget) -> str:
         """What the target's engine calls this model."""
@@ -104,7 +104,7 @@ def _ready_by_path(model: RouteModel) -> dict[str, tuple[RouteTarget, ...]]:
 
 
 def _is_renamed(model: RouteModel) -> bool:
-    return any(target.upstream_model not in ("", model.id) for target in model.targets)
+    return any(target.backend or target.upstream_model not in ("", model.id) for target in model.targets)
 
 
 def is_newer(candidate: RouteTable, current: RouteTable | None) -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 from core.clock import Clock
 from core.http.verdict import Ended
 from gateway.board import Cell, Row, Seat
-from gateway.ejection import STREAK, Blame, Standing, blame_for, judge, next_mark, rest_s, until_s_of
+from gateway.ejection import STREAK, Blame, Standing, blame_for, describe_failure, judge, next_mark, rest_s, until_s_of
 
 NEWS_KEY = "\0news of targets"
 """No target's id."""
@@ -37,7 +37,7 @@ class Witness(Protocol):
 
     def failed(self, target_id: str, because: str) -> None: ...
 
-    def ejected(self, target_id: str, because: str, for_s: float) -> None: ...
+    def ejected(self, target_id: str, because: str, for_s: float, detail: str) -> None: ...
 
     def readmitted(self, target_id: str) -> None: ...
 
@@ -47,7 +47,7 @@ class SilentWitness:
 
     def failed(self, target_id: str, because: str) -> None: ...
 
-    def ejected(self, target_id: str, because: str, for_s: float) -> None: ...
+    def ejected(self, target_id: str, because: str, for_s: float, detail: str) -> None: ...
 
     def readmitted(self, target_id: str) -> None: ...
 
@@ -55,7 +55,9 @@ class SilentWitness:
 class TargetHealth:
     """One target's, as one worker sees it."""
 
-    __slots__ = ("_clock", "_news", "_row", "_streak", "_target_id", "_witness", "is_doubted")
+    __slots__ = (
+        "_clock", "_news", "_row", "_streak", "_target_id", "_witness", "failed_s", "is_doubted", "last_error",
+    )  # fmt: skip
 
     def __init__(self, target_id: str, row: Row, clock: Clock, news: News, witness: Witness) -> None:
         self.is_doubted = False
@@ -66,6 +68,10 @@ class TargetHealth:
         self._news = news
         self._witness = witness
         self._streak = 0
+        self.last_error = ""
+        """Why the last request of this worker that failed there did; empty: none has."""
+        self.failed_s = 0.0
+        """When that was; monotonic."""
 
     @property
     def mark(self) -> int:
@@ -93,11 +99,15 @@ class TargetHealth:
             self.mark, self.forgiven, self.resting_until_s, self._clock.monotonic_s(), is_probed=self.is_probed
         )
 
-    def failed(self, ended: Ended, retry_after_s: float | None = None) -> None:
-        """A request to it ended like this."""
+    def failed(
+        self, ended: Ended, retry_after_s: float | None = None, *, detail: str = "", status: int | None = None
+    ) -> None:
+        """A request to it ended like this, for this reason."""
         blame = blame_for(ended)
         if blame is Blame.NONE:
             return
+        self.failed_s = self._clock.monotonic_s()
+        self.last_error = describe_failure(ended, detail, status)
         self._witness.failed(self._target_id, ended.value)
         if blame is Blame.REST:
             self.rest(rest_s(retry_after_s))
@@ -105,15 +115,15 @@ class TargetHealth:
         self._streak += 1
         self.is_doubted = True
         if blame is Blame.OUT or self._streak >= STREAK or self.is_failing:
-            self._eject(ended)
+            self._eject(ended, detail)
 
-    def _eject(self, ended: Ended) -> None:
+    def _eject(self, ended: Ended, detail: str) -> None:
         now_s, known = self._clock.monotonic_s(), self.mark
         mark = next_mark(known, self.forgiven, now_s)
         if mark != known:
             self._row.put(Cell.MARK, mark)
             self._news.tell()
-            self._witness.ejected(self._target_id, ended.value, until_s_of(mark) - now_s)
+            self._witness.ejected(self._target_id, ended.value, until_s_of(mark) - now_s, detail)
 
     def rest(self, seconds: float) -> None:
         """It is not asked for so long while others can be."""

@@ -14,9 +14,10 @@ class LogWitness:
     def failed(self, target_id: str, because: str) -> None:
         self._following.failed(target_id, because)
 
-    def ejected(self, target_id: str, because: str, for_s: float) -> None:
-        self._log.warning("target_ejected", target=target_id, because=because, for_s=round(for_s, 1))
-        self._following.ejected(target_id, because, for_s)
+    def ejected(self, target_id: str, because: str, for_s: float, detail: str) -> None:
+        facts = {"detail": detail} if detail else {}
+        self._log.warning("target_ejected", target=target_id, because=because, for_s=round(for_s, 1), **facts)
+        self._following.ejected(target_id, because, for_s, detail)
 
     def readmitted(self, target_id: str) -> None:
         self._log.info("target_readmitted", target=target_id)

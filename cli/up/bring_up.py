@@ -77,7 +77,7 @@ async def _bring_up_once(place: Place, request: Request | None) -> Serving:
         url=url,
         model_id=model.id if model else "",
         models=tuple(entry.id for entry in config.models if entry.advertise),
-        on=next((status.on for status in running if model and status.id == model.runtime), ""),
+        on=next((status.on for status in running if model and status.id in model.runtimes()), ""),
         answer=answer,
     )
 
@@ -104,7 +104,8 @@ async def _start_wanted(daemon: DaemonClient, config: Config, request: Request |
     One that fails is told and does not stop the others; when none runs, or the one asked for does not, its error
     is raised.
     """
-    asked = next((model.runtime for model in config.models if request and model.id == request.model_id), "")
+    served_by = next((model.runtimes() for model in config.models if request and model.id == request.model_id), [])
+    asked = served_by[0] if served_by else ""
     state = await daemon.state()
     held = {runtime.id for runtime in state.runtimes if runtime.hold}
     wanted = [
@@ -140,7 +141,7 @@ async def _start_wanted(daemon: DaemonClient, config: Config, request: Request |
 def _model_to_ask(config: Config, request: Request | None, running: list[RuntimeStatus]) -> Model | None:
     """The model for the first question: the one asked for, else the first that runs. A painter is asked nothing."""
     ids = {status.id for status in running if status.engine != "comfyui"}
-    ready = [model for model in config.models if model.runtime in ids and model.kind in _KINDS_TO_ASK]
+    ready = [model for model in config.models if ids.intersection(model.runtimes()) and model.kind in _KINDS_TO_ASK]
     return next((model for model in ready if request and model.id == request.model_id), ready[0] if ready else None)
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 
 from core.config.cluster_check import check_cluster
+from core.config.model_check import check_backends, check_models
 from core.config.names import no_such
 from core.config.problem import Problem
 from core.config.schema import Config
@@ -24,7 +25,8 @@ def check(config: Config, *, has_made_keys: bool = False, host_name: str = "") -
         *_check_server(config, has_made_keys),
         *_check_meeting(config),
         *check_cluster(config.cluster, host_name),
-        *_check_models(config),
+        *check_models(config),
+        *check_backends(config),
         *_check_aliases(config),
         *_check_runtimes(config),
         *_check_ports(config),
@@ -91,19 +93,6 @@ def _check_server(config: Config, has_made_keys: bool) -> Iterable[Problem]:
     elif not has_made_keys and not any((*config.security.api_keys, *config.security.admin_api_keys)):
         hint = "llmgw key create, or add a key"
         yield Problem("security.apiKeys", f"is empty, and server.host is {config.server.host}", hint=hint)
-
-
-def _check_models(config: Config) -> Iterable[Problem]:
-    seen: dict[str, int] = {}
-    for index, model in enumerate(config.models):
-        path = f"models[{index}]"
-        if not model.id.isprintable() or model.id != model.id.strip():
-            yield Problem(f"{path}.id", "has control characters or spaces around it")
-        if model.id in seen:
-            yield Problem(f"{path}.id", f"{model.id} is defined twice", hint=f"also models[{seen[model.id]}]")
-        seen.setdefault(model.id, index)
-        if model.runtime not in config.runtimes:
-            yield Problem(f"{path}.runtime", no_such("runtime", model.runtime, config.runtimes))
 
 
 def _check_aliases(config: Config) -> Iterable[Problem]:

@@ -28,7 +28,7 @@ _PORTS = {"http": 80, "https": 443}
 
 def check_cluster(cluster: Cluster, host_name: str) -> Iterable[Problem]:
     """`host_name` is this machine's, by which it finds itself when nothing else says which node it is."""
-    yield from _check_variable("cluster.apiKeyEnv", cluster.api_key_env)
+    yield from check_variable("cluster.apiKeyEnv", cluster.api_key_env)
     if not cluster.nodes:
         return
     here = local_node(cluster, host_name)
@@ -60,7 +60,7 @@ def _check_node(path: str, node_id: str, node: ClusterNode, *, is_here: bool) ->
         yield Problem(f"{path}.fabricInterface", f"{node.fabric_interface!r} is no name of a network interface")
     if node.fabric_hca:
         yield from _check_devices(f"{path}.fabricHca", node.fabric_hca)
-    yield from _check_variable(f"{path}.apiKeyEnv", node.api_key_env)
+    yield from check_variable(f"{path}.apiKeyEnv", node.api_key_env)
     if node.proxy.namespace is True:
         yield Problem(f"{path}.proxy.namespace", "is true; write a name, or false for none")
     for index, model in enumerate(node.proxy.models):
@@ -70,7 +70,8 @@ def _check_node(path: str, node_id: str, node: ClusterNode, *, is_here: bool) ->
             yield Problem(f"{path}.proxy.models[{index}]", "is empty")
 
 
-def _check_variable(path: str, name: str) -> Iterable[Problem]:
+def check_variable(path: str, name: str) -> Iterable[Problem]:
+    """Whether that can be the name of a variable, and is no key. Empty: none is named."""
     if name and (not _VARIABLE.fullmatch(name) or _KEY_LIKE.fullmatch(name)):
         yield Problem(
             path,

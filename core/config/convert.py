@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from core.config.backend import Backend
 from core.config.expand import join
 from core.config.problem import Problem
 from core.config.schema import Config, Model, Runtime
@@ -19,7 +20,7 @@ from core.config.section import Section
 
 S = TypeVar("S", bound=Section)
 
-_PER_ENTRY: dict[str, type[Section]] = {"runtimes": Runtime, "models": Model}
+_PER_ENTRY: dict[str, type[Section]] = {"runtimes": Runtime, "backends": Backend, "models": Model}
 """Sections that hold many values of one type, converted one by one."""
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from core.config.check import check
 from core.config.convert import convert
 from core.config.expand import TooLarge, expand, parse_environment_file
+from core.config.model_check import fill_keys
 from core.config.problem import ConfigErrors, Problem
 from core.config.schema import Config
 from core.errors import NotFoundError
@@ -89,12 +91,24 @@ def parse_config(data: bytes, path: Path, variables: Mapping[str, str], *, has_m
     except (TooLarge, RecursionError) as error:
         raise ConfigErrors(str(path), [Problem("", str(error) or "is nested too deeply")]) from error
     config, problems = convert(expansion.value)
-    problems = [*expansion.problems, *problems]
+    keys, missing = fill_keys(config.backends, variables)
+    problems = [*expansion.problems, *problems, *missing]
     if not problems:
+        config = _with_keys(config, keys)
         problems = check(config, has_made_keys=has_made_keys, host_name=socket.gethostname())
     if problems:
         raise ConfigErrors(str(path), problems)
-    return Loaded(config, path, expansion.references, frozenset(_paths(document, "")), data)
+    references = {**expansion.references, **_key_references(config, keys)}
+    return Loaded(config, path, references, frozenset(_paths(document, "")), data)
+
+
+def _with_keys(config: Config, keys: Mapping[str, str]) -> Config:
+    backends = {name: replace(each, api_key=keys.get(name, each.api_key)) for name, each in config.backends.items()}
+    return replace(config, backends=backends)
+
+
+def _key_references(config: Config, keys: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {f"backends.{name}.apiKey": (config.backends[name].api_key_env,) for name in keys}
 
 
 def _parse_yaml(data: bytes, path: Path) -> object:

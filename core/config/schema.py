@@ -8,7 +8,9 @@ replaced in `expand.py`, and `load.py` puts it together. Names, defaults and uni
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
+from core.config.backend import AbsolutePath, Backend, ModelTarget
 from core.config.cluster import Cluster
 from core.config.section import GiB, Name, NonNegative, Port, Positive, Section
 
@@ -52,15 +54,26 @@ class Security(Section, frozen=True, kw_only=True):
 
 
 class Model(Section, frozen=True, kw_only=True):
-    """What clients can ask for."""
+    """What clients can ask for. It has a runtime, or a backend, or targets."""
 
     id: Name
     name: str = ""
     kind: Literal["chat", "embedding", "image", "video"] = "chat"
-    runtime: str
+    runtime: str = ""
+    backend: str = ""
+    targets: list[ModelTarget] = []
     upstream_model: str = ""
     advertise: bool = True
     context_window: Positive | None = None
+
+    def places(self) -> list[ModelTarget]:
+        """Where it is served, however that was written, each under its own name for the model."""
+        written = self.targets or [ModelTarget(runtime=self.runtime, backend=self.backend)]
+        return [replace(place, upstream_model=place.upstream_model or self.upstream_model) for place in written]
+
+    def runtimes(self) -> list[str]:
+        """The runtimes among them."""
+        return [place.runtime for place in self.places() if place.runtime]
 
 
 class Watchdog(Section, frozen=True, kw_only=True):
@@ -168,10 +181,6 @@ class RuntimePolicy(Section, frozen=True, kw_only=True):
     drain_timeout_ms: NonNegative = 300_000
     """How long a stop waits for requests under way."""
     memory_safety: MemorySafety = MemorySafety()
-
-
-AbsolutePath = Annotated[str, Meta(pattern="^(/.*)?$", max_length=4000)]
-"""Empty: not given."""
 
 
 class OwnProgram(Section, frozen=True, kw_only=True):
@@ -296,6 +305,7 @@ class Config(Section, frozen=True, kw_only=True):
     security: Security = Security()
     cluster: Cluster = Cluster()
     models: list[Model] = []
+    backends: dict[str, Backend] = {}
     aliases: dict[str, str] = {}
     runtimes: dict[str, Runtime] = {}
     runtime_policy: RuntimePolicy = RuntimePolicy()

@@ -91,7 +91,10 @@ class WeightsVerify:
 def sources_by_name(config: Config) -> dict[str, str]:
     """What a runtime and the models that it serves are called -> the source of its weights. Pure."""
     sources = {
-        model.id: config.runtimes[model.runtime].weights for model in config.models if model.runtime in config.runtimes
+        model.id: config.runtimes[runtime_id].weights
+        for model in config.models
+        for runtime_id in model.runtimes()
+        if runtime_id in config.runtimes
     }
     sources |= {runtime_id: runtime.weights for runtime_id, runtime in config.runtimes.items()}
     return {name: source for name, source in sources.items() if source}

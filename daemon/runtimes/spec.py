@@ -28,7 +28,12 @@ _DEADLINE_PER_GIB_S = 20.0
 
 def served_models(config: Config, runtime_id: str) -> tuple[str, ...]:
     """The names under which the engine must know its model; the runtime's own id when no model uses it."""
-    names = [model.upstream_model or model.id for model in config.models if model.runtime == runtime_id]
+    names = [
+        place.upstream_model or model.id
+        for model in config.models
+        for place in model.places()
+        if place.runtime == runtime_id
+    ]
     return tuple(dict.fromkeys(names)) or (runtime_id,)
 
 

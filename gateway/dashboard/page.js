@@ -154,15 +154,21 @@ function showRuntimes(runtimes) {
   ]), "No runtimes. llmgw model add smollm2-135m adds a small one.");
 }
 
-function showModels(models, runtimes) {
-  table("models", ["Model", "Kind", "Context", "Aliases", "Runtime", "State"], models.map((model) => [
+function standingOf(backend) {
+  const kind = backend.state === "ready" ? "good" : backend.state === "resting" ? "busy" : backend.state === "disabled" ? "quiet" : "bad";
+  const reason = backend.reason || (kind === "good" ? "" : backend.lastError);
+  return { text: backend.state + (reason ? `: ${reason}` : ""), kind };
+}
+
+function showModels(models, runtimes, backends) {
+  table("models", ["Model", "Kind", "Context", "Aliases", "Served by", "State"], models.map((model) => [
     model.id, () => [
       model.id + (model.advertise ? "" : " (hidden)"),
       model.kind,
       model.contextWindow ?? "–",
       (model.aliases || []).join(", ") || "–",
-      model.runtime ?? "–",
-      runtimes[model.runtime] ? stateOf(runtimes[model.runtime]) : UNKNOWN,
+      (model.targets || []).map((target) => target.id).join(", ") || "–",
+      runtimes[model.runtime] ? stateOf(runtimes[model.runtime]) : backends[model.backend] ? standingOf(backends[model.backend]) : UNKNOWN,
     ],
   ]), "No models.");
 }
@@ -247,7 +253,7 @@ async function readAll() {
   showCards(node.node.telemetry && node.node.telemetry.gpu);
   const runtimes = status.runtimeManager.runtimes;
   showRuntimes(runtimes);
-  showModels(node.node.models, runtimes);
+  showModels(node.node.models, runtimes, Object.fromEntries((node.node.backends || []).map((backend) => [backend.id, backend])));
   const now = Date.now();
   if (now - seen.doctorAt >= DOCTOR_MS) {
     seen.doctorAt = now;

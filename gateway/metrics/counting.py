@@ -136,7 +136,7 @@ class Counting:
     def failed(self, target_id: str, because: str) -> None:
         self._add_to_target(target_id, FAILURE_CELLS + _CAUSE_AT[because])
 
-    def ejected(self, target_id: str, because: str, for_s: float) -> None:
+    def ejected(self, target_id: str, because: str, for_s: float, detail: str) -> None:
         self._add_to_target(target_id, EJECTION_CELLS + _CAUSE_AT[because])
 
     def readmitted(self, target_id: str) -> None:

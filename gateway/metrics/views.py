@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from core.api import RouteModel
+from core.api import UNLIMITED, RouteModel
 from gateway.ejection import Standing
 from gateway.metrics.layout import Number
 from gateway.metrics.moment import Moment, TargetNow
@@ -126,7 +126,9 @@ def _describe_target(now: TargetNow) -> Json:
     target = now.target
     return {
         "id": target.id,
-        "runtime": target.runtime,
+        "name": target.name or target.runtime or target.backend,
+        "runtime": target.runtime or None,
+        "backend": target.backend or None,
         "weight": target.weight,
         "ready": target.ready,
         "state": target.state,
@@ -136,7 +138,7 @@ def _describe_target(now: TargetNow) -> Json:
         "coolDowns": now.cool_downs,
         "restsForSeconds": round(now.rests_for_s, 1),
         "isProbed": now.is_probed,
-        "slots": now.slots,
+        "slots": None if now.slots >= UNLIMITED else now.slots,
         "inFlight": now.in_flight,
         "waiting": now.waiting,
         "recentRequests": round(now.recent, 1),

@@ -6,8 +6,10 @@ in the middle, a socket that is closed on accept), and it records every request 
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiohttp import web
 
@@ -49,7 +51,9 @@ class Behaviour:
 class FakeUpstream:
     """See the module. Use as an async context manager; `port` is the kernel's choice."""
 
-    def __init__(self, behaviour: Behaviour | None = None) -> None:
+    def __init__(self, behaviour: Behaviour | None = None, *, certificate: Path | None = None) -> None:
+        """With a certificate (and its key in the same file) it speaks TLS."""
+        self.certificate = certificate
         self.behaviour = behaviour or Behaviour()
         self.seen: list[Seen] = []
         self.open = 0
@@ -75,9 +79,16 @@ class FakeUpstream:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls())
         await site.start()
         self.port = self._runner.addresses[0][1]
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate)
+        return context
 
     async def stop(self) -> None:
         """As a crash looks: connections are cut, and new ones refused."""

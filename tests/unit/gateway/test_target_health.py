@@ -20,7 +20,7 @@ class Witness:
     def failed(self, target_id: str, because: str) -> None:
         """Each failure; not what these tests are about."""
 
-    def ejected(self, target_id: str, because: str, for_s: float) -> None:
+    def ejected(self, target_id: str, because: str, for_s: float, detail: str) -> None:
         self.told.append(f"{target_id} out because {because} for {for_s:.0f}")
 
     def readmitted(self, target_id: str) -> None:

@@ -100,7 +100,7 @@ def test_what_has_no_room_is_counted_together() -> None:
     desk = Desk()
     for number in range(1500):
         desk.counting.request_ended(make_record(served=f"m{number}", code=f"c{number}"))
-        desk.counting.ejected(f"t{number}", "connect_failed", 5.0)
+        desk.counting.ejected(f"t{number}", "connect_failed", 5.0, "")
     numbers = desk.numbers()
     assert sum(each.requests for each in numbers.requests) == 1500
     assert sum(count for _, _, count in numbers.refusals) == 1500
@@ -114,7 +114,7 @@ def test_what_happens_to_targets_is_counted_by_cause() -> None:
     desk.counting.failed("n/t", "server_error")
     desk.counting.failed("n/t", "server_error")
     desk.counting.failed("n/t", "connect_failed")
-    desk.counting.ejected("n/t", "connect_failed", 5.0)
+    desk.counting.ejected("n/t", "connect_failed", 5.0, "")
     desk.counting.readmitted("n/t")
     (got,) = desk.numbers().targets
     assert got.failures == {"server_error": 2, "connect_failed": 1}

@@ -44,7 +44,7 @@ def counted(name: str = "m") -> Desk:
         make_record(served=name, stream=True, completion_tokens=11, first_data_s=0.2, relay_s=1.2)
     )
     desk.counting.request_ended(make_record(served=name, status=503, code="busy", ended="refused"))
-    desk.counting.ejected(name, "connect_failed", 5.0)
+    desk.counting.ejected(name, "connect_failed", 5.0, "")
     return desk
 
 
