@@ -50,6 +50,8 @@ def plan_drop_ins(layout: Layout) -> dict[Path, str]:
         folder / f"{UNITS[1]}.d/state.conf": (
             f"[Unit]\nConditionPathExists=\nConditionPathExists={watched}\n\n"
             f'[Service]\nEnvironment="LLMGW_STATE={home}"\n'
+            # Homes are private: on Debian 13 for everybody, elsewhere for who wants it.
+            "CapabilityBoundingSet=CAP_DAC_READ_SEARCH\n"
         ),
     }
 

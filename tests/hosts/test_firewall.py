@@ -256,6 +256,7 @@ def test_root_installs_what_the_node_of_an_ordinary_user_asks_for(lab: Guarded) 
     lab.configure("")
     node = lab.node
     node.run("useradd", "--create-home", "ada")
+    node.run("chmod", "0700", "/home/ada")  # as Debian 13 makes it
     as_ada = ("setpriv", "--reuid=ada", "--regid=ada", "--init-groups", "sh", "-c")
     node.run(*as_ada, "mkdir -p ~ada/st/lib && cat > ~ada/st/lib/firewall.json", stdin=json.dumps(GOOD))
     sync = ("llmgw", "--state", "/home/ada/st", "firewall", "sync")
