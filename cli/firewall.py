@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import socket
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import click
@@ -11,11 +13,13 @@ from cli.firewall_sync import sync
 from cli.firewall_views import firewall_lines
 from cli.output import note, say, show_json
 from cli.session import Session, pass_session, shared_options
+from core.config.cluster import local_node
 from core.config.load import config_variables, has_made_keys
 from core.config.schema import Config
 from core.config.write import Document, edit_config
 from core.errors import ConflictError, DependencyError, LlmgwError, UnavailableError, UsageError
 from core.firewall import FirewallState
+from core.peers import peer_addresses, read_resolved
 from firewall.kernel import load_kernel
 from firewall.normalize import difference_of_texts, normalize
 from firewall.policy import build_policy
@@ -65,7 +69,7 @@ def firewall_show(session: Session, dry_run: bool) -> None:
 def firewall_diff(context: click.Context, session: Session) -> None:
     """Compare the table in the kernel with what the config file asks for; the exit code is 5 when they differ."""
     config = load_checked(session).config
-    wanted = wanted_text(config)
+    wanted = wanted_text(config, _peers(session, config))
     lines = difference_of_texts(without_counts(asyncio.run(_read_table(session)) or ""), wanted)
     if session.json:
         show_json({"inSync": not lines, "difference": lines})
@@ -94,11 +98,17 @@ _switching("off", False, "Write firewall.enabled: false to the config, reload, a
 firewall.add_command(sync)
 
 
-def wanted_text(config: Config) -> str:
+def wanted_text(config: Config, peers: Mapping[str, str] | None = None) -> str:
     """The table that a config asks for, in its one form and without counts; empty for none."""
     if not config.firewall.enabled:
         return ""
-    return render(normalize(build_table(build_policy(config))))
+    return render(normalize(build_table(build_policy(config, peers=peers))))
+
+
+def _peers(session: Session, config: Config) -> dict[str, str]:
+    """The other nodes' addresses; of names, what the daemon knew last."""
+    here = local_node(config.cluster, socket.gethostname())
+    return peer_addresses(config.cluster, here, read_resolved(session.layout.peer_names))
 
 
 async def _switch(session: Session, enabled: bool) -> None:
@@ -158,7 +168,8 @@ def _show_state(session: Session, state: FirewallState) -> None:
 
 
 def _show_script(session: Session, config: Config) -> None:
-    _say_script(session, render_script(build_table(build_policy(config))))
+    policy = build_policy(config, peers=_peers(session, config))
+    _say_script(session, render_script(build_table(policy)))
 
 
 def _say_script(session: Session, script: str) -> None:

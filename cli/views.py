@@ -103,7 +103,8 @@ def node_lines(state: NodeState, now: datetime) -> list[str]:
 def firewall_summary(state: FirewallState) -> str:
     """How the firewall stands, for the head of `llmgw status`."""
     if state.state == "guarded":
-        return f"guarded, engines are open to {', '.join(state.networks) or 'this machine alone'}"
+        nodes = dict.fromkeys(node for peer in state.peers if peer.addresses for node in peer.nodes)
+        return f"guarded, engines are open to {', '.join((*state.networks, *nodes)) or 'this machine alone'}"
     if state.state == "off":
         return "off"
     return f"UNGUARDED: {state.reason or 'not looked at yet'}"

@@ -7,6 +7,20 @@ With `fresh=1` the daemon looks at the table first. Nothing here is ever a guess
 from core.message import Message
 
 
+class PeerState(Message, frozen=True, kw_only=True):
+    """One host at which the config has other nodes of the cluster."""
+
+    host: str
+    """An address or a name."""
+    nodes: list[str]
+    addresses: list[str] = []
+    """What is let through for it: the address, or what the name is known to mean; empty for this machine itself."""
+    resolved_at: str = ""
+    """Since when the name means that."""
+    problem: str = ""
+    """Why the name does not resolve; the addresses are then the last that were known."""
+
+
 class FirewallState(Message, frozen=True, kw_only=True):
     """The table, what it should say, and what was done about it."""
 
@@ -19,8 +33,10 @@ class FirewallState(Message, frozen=True, kw_only=True):
     hint: str = ""
     since: str = ""
     private_ports: list[str] = []
-    """Ports and ranges that only `networks` and this machine itself reach."""
+    """Ports and ranges that only `networks`, `peers` and this machine itself reach."""
     networks: list[str] = []
+    peers: list[PeerState] = []
+    """Who else reaches them: the other nodes of the cluster."""
     gateway_port: int = 0
     clients: list[str] = []
     """Who reaches the gateway's port; empty: everybody."""

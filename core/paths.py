@@ -144,6 +144,11 @@ class Layout:
         return self.state / "firewall.json"
 
     @property
+    def peer_names(self) -> Path:
+        """What the names of the cluster's other nodes resolved to last; all may read it."""
+        return self.state / "peers.json"
+
+    @property
     def supervisor_state(self) -> Path:
         """The embedded supervisor's records and control socket."""
         return self.runtime / "supervisor"

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from core import log as logging
 from core.api import ReloadResult
 from core.clock import SystemClock
+from core.config.cluster import Cluster
 from core.config.load import (
     ConfigMissing,
     Loaded,
@@ -48,6 +49,7 @@ from daemon.local_api.app import create_app
 from daemon.local_api.hardware import Looking
 from daemon.node import Node
 from daemon.owners import read_owners
+from daemon.peers import Peers
 from daemon.runtimes.estimates import Estimates
 from daemon.runtimes.monitor import Monitor, Surveyed
 from daemon.runtimes.prepare import Preparer, node_facts
@@ -120,7 +122,9 @@ class App:
                 node.in_background(apply_address(loaded.config.server, backend))
                 monitor = _build_monitor(node, http)
                 parts.append(group.create_task(supervise("monitor", monitor.run, _log)))
-                firewall = self._firewall = Firewall(node, self._layout, self._service_manager)
+                peers = self._build_peers(node)
+                firewall = self._firewall = Firewall(node, self._layout, self._service_manager, peers)
+                parts.append(group.create_task(supervise("peers", peers.run, _log)))
                 parts.append(group.create_task(firewall.run()))
                 parts.append(group.create_task(self._feed_watchdog()))
                 parts.append(group.create_task(self._watch_config()))
@@ -154,6 +158,12 @@ class App:
         server.close()
         await service.drain(_DRAIN_S)
         await ledger.write()
+
+    def _build_peers(self, node: Node) -> Peers:
+        def read_cluster() -> tuple[Cluster, str]:
+            return node.config_use.loaded.config.cluster, node.preparer.node
+
+        return Peers(read_cluster, self._layout.peer_names, logging.get_logger("daemon.peers"))
 
     def _build_ledger(self, node: Node) -> Ledger:
         log = logging.get_logger("daemon.usage")

@@ -12,6 +12,7 @@ from core.log import get_logger
 from core.paths import Layout
 from core.tasks import supervise
 from daemon.node import Node
+from daemon.peers import Peers
 from firewall.guard import Guard, News, Protection
 from firewall.kernel import FirewallUnavailable, Kernel, NoKernel, load_kernel
 from firewall.normalize import normalize
@@ -25,9 +26,11 @@ _log = get_logger("daemon.firewall")
 class Firewall:
     """One node's firewall."""
 
-    def __init__(self, node: Node, layout: Layout, service_manager: str) -> None:
+    def __init__(self, node: Node, layout: Layout, service_manager: str, peers: Peers) -> None:
         self._node = node
         self._layout = layout
+        self._peers = peers
+        peers.changed = self.poke
         self._guard = Guard(_kernel(service_manager, layout), self._wanted, tell=self._told, clock=SystemClock())
 
     async def run(self) -> None:
@@ -36,6 +39,11 @@ class Firewall:
 
     def use_config(self) -> None:
         """The node serves by another config."""
+        self._peers.use_config()
+        self.poke()
+
+    def poke(self) -> None:
+        """Something else is wanted."""
         self._guard.poke()
         if self._guard.standing.reason is not None:
             self._leave_wish()
@@ -53,6 +61,7 @@ class Firewall:
             since=standing.since,
             private_ports=[show_range(ports) for ports in policy.private_ports],
             networks=[str(network) for network in policy.networks],
+            peers=self._peers.states(),
             gateway_port=policy.gateway_port,
             clients=[] if policy.clients == EVERYBODY else [str(network) for network in policy.clients],
             mended=standing.mended,
@@ -81,7 +90,7 @@ class Firewall:
         """A running engine keeps the port that it has, whatever a newer config says."""
         records = (controller.record for controller in self._node.controllers.values())
         ports = [port for record in records if record is not None for port in record.ports]
-        return build_policy(self._node.config_use.loaded.config, engine_ports=ports)
+        return build_policy(self._node.config_use.loaded.config, engine_ports=ports, peers=self._peers.addresses())
 
     def _told(self, news: News) -> None:
         standing, plan = news.standing, news.plan

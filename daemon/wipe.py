@@ -75,6 +75,7 @@ def _candidates(node: Node, *, models: bool, config: bool) -> Iterator[_Candidat
     yield _Candidate(layout.keys, "engines' keys")
     yield _Candidate(layout.state / "estimates.json", "measured sizes")
     yield _Candidate(layout.state / "hardware-cleared.json", "cleared errors of cards")
+    yield _Candidate(layout.peer_names, "addresses of other nodes")
     yield _Candidate(layout.usage, "what requests have cost")
     if models:
         yield _Candidate(weights_directory(use.config, layout) / "package", "weights from packages")

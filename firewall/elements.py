@@ -1,16 +1,20 @@
 """Elements of named sets: between libnftables' JSON and ranges of numbers. Pure.
 
 The same addresses can be written as ranges, prefixes or single values, and what is read back is not written as it was
-sent. As merged ranges of numbers they can be compared.
+sent. As merged ranges of numbers they can be compared. Single addresses with a comment each are members; they are put
+in order, and nothing else.
 """
 
 import ipaddress
+import json
 from collections.abc import Iterable, Mapping
 
 from core.networks import Network
 from firewall.policy import merge_ranges
 
 Range = tuple[int, int]
+Member = tuple[int, str]
+"""An address as a number, and its comment."""
 
 PORTS, IPV4, IPV6 = "inet_service", "ipv4_addr", "ipv6_addr"
 _BITS = {PORTS: 16, IPV4: 32, IPV6: 128}
@@ -68,6 +72,28 @@ def _read_element(kind: str, element: object) -> Range | None:
     return None
 
 
+def build_members(kind: str, members: Iterable[Member]) -> list[object]:
+    """As libnftables takes them."""
+    return [{"elem": {"val": _value(kind, number), "comment": comment}} for number, comment in members]
+
+
+def read_members(kind: str, elements: object) -> list[Member] | None:
+    """In order; None for what we never write: no list, or anything but an address with a comment and nothing else."""
+    if not isinstance(elements, list) or kind == PORTS or kind not in _BITS:
+        return None
+    members: list[Member] = []
+    for element in elements:
+        match element:
+            case {"elem": {"val": str(value), "comment": str(comment), **rest}, **more} if not rest and not more:
+                try:
+                    members.append((_number(kind, value), comment))
+                except ValueError:
+                    return None
+            case _:
+                return None
+    return sorted(members)
+
+
 def _value(kind: str, number: int) -> object:
     if kind == PORTS:
         return number
@@ -92,6 +118,8 @@ def show_element(element: object) -> str | None:
             return str(element)
         case {"range": [low, high], **rest} if not rest:
             return f"{low}-{high}"
+        case {"elem": {"val": str(value), "comment": str(comment), **rest}, **more} if not rest and not more:
+            return f"{value} comment {json.dumps(comment, ensure_ascii=False)}"
         case {"prefix": Mapping() as prefix, **rest} if not rest:
             return f"{prefix.get('addr')}/{prefix.get('len')}"
     return None

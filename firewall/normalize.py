@@ -7,7 +7,7 @@ differs is drift, things that we do not understand first of all: they stay as th
 import difflib
 from collections.abc import Iterable, Mapping
 
-from firewall.elements import build_elements, read_elements
+from firewall.elements import build_elements, build_members, read_elements, read_members
 from firewall.ruleset import Counts, Object
 from firewall.text import render
 
@@ -33,11 +33,13 @@ def normalize(objects: Iterable[Mapping[str, object]], *, keep_counted: bool = F
 def _body(kind: str, body: Mapping[str, object], keep_counted: bool) -> Object:
     kept = {key: value for key, value in body.items() if key != "handle"}
     if kind == "set":
-        ranges = read_elements(str(body.get("type")), body.get("elem"))
-        if ranges is not None:
+        set_type, elements = str(body.get("type")), body.get("elem")
+        if (ranges := read_elements(set_type, elements)) is not None:
             kept.pop("elem", None)
             if ranges:
-                kept["elem"] = build_elements(str(body.get("type")), ranges)
+                kept["elem"] = build_elements(set_type, ranges)
+        elif (members := read_members(set_type, elements)) is not None:
+            kept["elem"] = build_members(set_type, members)
     if kind == "rule" and not keep_counted and isinstance(expressions := body.get("expr"), list):
         kept["expr"] = [_uncounted(expression) for expression in expressions]
     return kept

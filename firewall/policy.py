@@ -1,18 +1,22 @@
 """Who may reach which port of this machine: what the rules are made from. Pure.
 
-Engines, gates and the daemon's own ports are private: only the networks named in the config reach them. The gateway's
-port is for clients. Loopback passes everywhere and is not even mentioned here.
+Engines, gates and the daemon's own ports are private: only the networks named in the config and the other nodes of the
+cluster reach them. The gateway's port is for clients. Loopback passes everywhere and is not even mentioned here.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core.config.schema import Config
 from core.networks import Network, parse_network
+from core.peers import Address
 
 PortRange = tuple[int, int]
 """First and last, both included."""
+
+Peer = tuple[Address, str]
+"""An address, and the nodes that it belongs to, in words."""
 
 EVERYBODY: tuple[Network, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
@@ -23,34 +27,43 @@ class Policy:
 
     private_ports: tuple[PortRange, ...]
     networks: tuple[Network, ...]
-    """Who reaches the private ports; nobody when empty."""
+    """Who reaches the private ports."""
+    peers: tuple[Peer, ...]
+    """Who else does; each address once, IPv4 first."""
     gateway_port: int
     """0: no rule about it."""
     clients: tuple[Network, ...]
     """Who reaches the gateway's port."""
 
 
-def build_policy(config: Config, *, engine_ports: Iterable[int] = (), peers: Iterable[str] = ()) -> Policy:
+def build_policy(config: Config, *, engine_ports: Iterable[int] = (), peers: Mapping[str, str] | None = None) -> Policy:
     """What the config wants. `engine_ports` are those of running engines, which an older config may have given them;
-    `peers` are addresses that the node knows without being told by the config."""
+    `peers` are the addresses of other nodes, and whose each is (`core/peers.py`)."""
     fixed = (runtime.port for runtime in config.runtimes.values() if runtime.port is not None)
     single = ((port, port) for port in (*fixed, *engine_ports) if port)
     settings = config.firewall
     return make_policy(
         private_ports=(config.ports.backends, *single),
-        networks=[parse_network(text) for text in (*settings.networks, *peers)],
+        networks=[parse_network(text) for text in settings.networks],
+        peers=[(ipaddress.ip_address(text), nodes) for text, nodes in (peers or {}).items()],
         gateway_port=config.server.port,
         clients=[parse_network(text) for text in settings.clients],
     )
 
 
 def make_policy(
-    *, private_ports: Iterable[PortRange], networks: Iterable[Network], gateway_port: int, clients: Iterable[Network]
+    *,
+    private_ports: Iterable[PortRange],
+    networks: Iterable[Network],
+    peers: Iterable[Peer] = (),
+    gateway_port: int,
+    clients: Iterable[Network],
 ) -> Policy:
     """Put it into the one form that equal policies share. No clients are all clients."""
     return Policy(
         private_ports=without_port(merge_ranges(private_ports), gateway_port),
         networks=collapse(networks),
+        peers=tuple(sorted(dict(peers).items(), key=lambda peer: (peer[0].version, int(peer[0])))),
         gateway_port=gateway_port,
         clients=collapse(clients) or EVERYBODY,
     )

@@ -6,8 +6,8 @@ policy changes elements alone, and the rules' counters go on counting.
 
 from collections.abc import Mapping
 
-from firewall.elements import IPV4, IPV6, PORTS, Range, build_elements, network_ranges
-from firewall.policy import Policy
+from firewall.elements import IPV4, IPV6, PORTS, Range, build_elements, build_members, network_ranges
+from firewall.policy import Peer, Policy
 
 Object = dict[str, object]
 """`{"rule": {…}}`: one object of a table, under the name of its kind."""
@@ -43,6 +43,8 @@ def build_sets(policy: Policy) -> list[Object]:
         _set("private_ports", PORTS, policy.private_ports),
         _set("networks4", IPV4, network_ranges(policy.networks, 4)),
         _set("networks6", IPV6, network_ranges(policy.networks, 6)),
+        _members("peers4", IPV4, [peer for peer in policy.peers if peer[0].version == 4]),
+        _members("peers6", IPV6, [peer for peer in policy.peers if peer[0].version == 6]),
     ]
 
 
@@ -50,6 +52,14 @@ def _set(name: str, kind: str, ranges: tuple[Range, ...]) -> Object:
     body: Object = {**_IN_TABLE, "name": name, "type": kind, "flags": ["interval"]}
     if ranges:
         body["elem"] = build_elements(kind, ranges)
+    return {"set": body}
+
+
+def _members(name: str, kind: str, peers: list[Peer]) -> Object:
+    """Single addresses, each with a comment that says whose it is."""
+    body: Object = {**_IN_TABLE, "name": name, "type": kind}
+    if peers:
+        body["elem"] = build_members(kind, [(int(address), nodes) for address, nodes in peers])
     return {"set": body}
 
 
@@ -80,6 +90,8 @@ def _rules(counts: Counts) -> list[Object]:
         rule(_GATEWAY, "llmgw: no client", None, drop),
         rule(_PRIVATE, "llmgw: networks, IPv4", _match(_field("ip", "saddr"), "@networks4"), accept),
         rule(_PRIVATE, "llmgw: networks, IPv6", _match(_field("ip6", "saddr"), "@networks6"), accept),
+        rule(_PRIVATE, "llmgw: peers, IPv4", _match(_field("ip", "saddr"), "@peers4"), accept),
+        rule(_PRIVATE, "llmgw: peers, IPv6", _match(_field("ip6", "saddr"), "@peers6"), accept),
         rule(_PRIVATE, "llmgw: from elsewhere", None, drop),
     ]
 

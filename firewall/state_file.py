@@ -1,7 +1,7 @@
 """The wish of a node that may not change the firewall itself: written by it, read by root as untrusted input.
 
     {"version": 1, "enabled": true, "ports": [[8201, 8299]], "gatewayPort": 8100,
-     "networks": ["10.0.0.0/24"], "clients": []}
+     "networks": ["10.0.0.0/24"], "clients": [], "peers": [{"address": "10.1.0.2", "nodes": "spark-2"}]}
 
 Whoever can write the file must not be able to do more with it than with his own node: close or open ports that root's
 config does not give to llmgw, or make root read or wait for something else. A file that is wrong anywhere is refused
@@ -21,7 +21,8 @@ from core.config.schema import Config
 from core.errors import ConfigError, NotFoundError
 from core.files import write_atomic
 from core.networks import Network, parse_network
-from firewall.policy import EVERYBODY, Policy, PortRange, build_policy, make_policy, merge_ranges
+from core.peers import parse_address
+from firewall.policy import EVERYBODY, Peer, Policy, PortRange, build_policy, make_policy, merge_ranges
 
 VERSION = 1
 LIMIT_BYTES = 64 << 10
@@ -32,6 +33,8 @@ _SHORTEST = {4: 8, 6: 16}
 _Port = Annotated[int, Meta(ge=1024, le=65535)]
 _Text = Annotated[str, Meta(max_length=64)]
 _Texts = Annotated[list[_Text], Meta(max_length=_LIMIT_ENTRIES)]
+_Nodes = Annotated[str, Meta(max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9._, -]*\Z")]
+"""It becomes a comment in the table: words, and nothing that could be taken for more."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -47,13 +50,19 @@ class WishMissing(NotFoundError):
     code = "firewall_state_missing"
 
 
-class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class _Peer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    address: _Text
+    nodes: _Nodes
+
+
+class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
     version: int
     enabled: bool
     ports: Annotated[list[tuple[_Port, _Port]], Meta(max_length=_LIMIT_ENTRIES)]
     gateway_port: _Port
     networks: _Texts
     clients: _Texts
+    peers: Annotated[list[_Peer], Meta(max_length=_LIMIT_ENTRIES)] = []
 
 
 def allowed_ports(config: Config) -> tuple[PortRange, ...]:
@@ -74,6 +83,7 @@ def parse_wish(data: bytes, allowed: Iterable[PortRange]) -> Policy | None:
     policy = make_policy(
         private_ports=wish.ports,
         networks=_networks("networks", wish.networks),
+        peers=[_peer(peer) for peer in wish.peers],
         gateway_port=wish.gateway_port,
         clients=_networks("clients", wish.clients),
     )
@@ -104,6 +114,13 @@ def _networks(key: str, texts: list[str]) -> list[Network]:
     return networks
 
 
+def _peer(peer: _Peer) -> Peer:
+    address = parse_address(peer.address)
+    if address is None or str(address) != peer.address.lower():
+        raise WishRefused(f"peers in the firewall's state file: {peer.address!r} is no address of another machine")
+    return address, peer.nodes
+
+
 def render_wish(policy: Policy, *, enabled: bool) -> bytes:
     """The file's text."""
     wish = _Wish(
@@ -113,6 +130,7 @@ def render_wish(policy: Policy, *, enabled: bool) -> bytes:
         gateway_port=policy.gateway_port,
         networks=[str(network) for network in policy.networks],
         clients=[] if policy.clients == EVERYBODY else [str(network) for network in policy.clients],
+        peers=[_Peer(address=str(address), nodes=nodes) for address, nodes in policy.peers],
     )
     return msgspec.json.format(msgspec.json.encode(wish), indent=2) + b"\n"
 

@@ -80,6 +80,49 @@ def test_it_is_switched_live_and_the_config_keeps_its_comments(lab: Guarded) -> 
     assert lab.node.path("/etc/llmgw/config.yaml").read_text().startswith("# mine\n")
 
 
+def in_cluster(lab: Guarded, **node: str) -> str:
+    """The peer as a node of the cluster that this node is in."""
+    nodes = {"here": {}, "second": {"endpoint": "http://second.lab:8100", **node}}
+    return f"cluster: {json.dumps({'nodeId': 'here', 'nodes': nodes})}\n"
+
+
+def test_a_node_of_the_cluster_is_let_through_and_named_and_closed_out_when_it_leaves(lab: Guarded) -> None:
+    four, six = lab.address(4, "peer"), lab.address(6, "peer")
+    lab.configure(in_cluster(lab, endpoint=f"http://[{six}]:8100", backendHost=four))
+    assert lab.who_reaches(ENGINE) == SELF | PEER
+    shown = lab.node.run("llmgw", "firewall", "show").stdout
+    assert f'{four} comment "second"' in shown and f'{six} comment "second"' in shown
+    assert lab.node.run("llmgw", "firewall", "diff").stdout == "no difference\n"
+    assert "engines are open to second" in lab.node.run("llmgw", "status").stdout
+    counted = lab.state().mended
+    lab.configure("")
+    assert lab.who_reaches(ENGINE) == SELF
+    assert lab.state().mended == counted
+
+
+def test_the_name_of_a_node_is_looked_up_and_what_it_meant_last_is_kept_over_a_restart(lab: Guarded) -> None:
+    hosts = lab.node.path("/etc/hosts")
+    before = hosts.read_text()
+    try:
+        hosts.write_text(f"{before}{lab.address(4, 'peer')} second.lab\n")
+        lab.configure(in_cluster(lab))
+        lab.until(lambda: bool(lab.state().peers[0].addresses))
+        assert lab.who_reaches(ENGINE) == SELF | {("peer", 4)}
+        hosts.write_text(before)
+        lab.node.run("systemctl", "restart", "llmgw-daemon")
+        wait_active(lab.node, *PROGRAMS)
+        lab.until(lambda: bool(lab.state().peers[0].problem))
+        assert lab.who_reaches(ENGINE) == SELF | {("peer", 4)}
+        assert lab.node.run("llmgw", "firewall", "diff").stdout == "no difference\n"
+        (finding,) = [finding for finding in lab.doctor() if finding["status"] == "warning"]
+        assert "second.lab" in finding["found"] and "cluster.nodes.second.backendHost" in finding["remedy"]
+        hosts.write_text(f"{before}{lab.address(6, 'peer')} second.lab\n")
+        lab.node.run("llmgw", "reload")
+        lab.until(lambda: lab.who_reaches(ENGINE) == SELF | {("peer", 6)})
+    finally:
+        hosts.write_text(before)
+
+
 def test_an_invalid_network_is_refused_whole_and_the_rules_stay(lab: Guarded) -> None:
     lab.configure(allow_peer(lab))
     lab.node.path("/etc/llmgw/config.yaml").write_text("firewall:\n  networks: [10.0.0.7/24]\n")
@@ -227,6 +270,8 @@ def test_a_hostile_state_file_is_refused_whole_and_a_good_one_is_installed_by_it
             {**GOOD, "networks": ["0.0.0.0/0"]},
             {**GOOD, "networks": ["10.77.0.2", "10.0.0.1 }; flush ruleset; #"]},
             {**GOOD, "nftables": [{"flush": {"ruleset": None}}]},
+            {**GOOD, "peers": [{"address": "10.77.0.2", "nodes": 'b" }; flush ruleset; #'}]},
+            {**GOOD, "peers": [{"address": "0.0.0.0/0", "nodes": "b"}]},
         ):
             write(json.dumps(hostile))
             done = node.run("llmgw", "firewall", "sync", "--json", check=False)
@@ -239,6 +284,8 @@ def test_a_hostile_state_file_is_refused_whole_and_a_good_one_is_installed_by_it
         assert done.code == 3 and "root:" not in done.stdout + done.stderr
         wish.unlink()
 
+        write(json.dumps({**GOOD, "networks": [], "peers": [{"address": lab.address(6, "peer"), "nodes": "second"}]}))
+        lab.until(lambda: lab.who_reaches(ENGINE) == SELF | {("peer", 6)})
         write(json.dumps({**GOOD, "networks": [lab.address(4, "peer")]}))
         lab.until(lambda: lab.who_reaches(ENGINE) == SELF | {("peer", 4)})
         assert "active" in node.run("systemctl", "is-active", "llmgw-firewall-sync.path").stdout

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -24,11 +25,15 @@ _PATIENCE_S = 10.0
 
 
 def policy(
-    *networks: str, clients: tuple[str, ...] = (), ports: tuple[tuple[int, int], ...] = ((8201, 8299),)
+    *networks: str,
+    clients: tuple[str, ...] = (),
+    ports: tuple[tuple[int, int], ...] = ((8201, 8299),),
+    peers: dict[str, str] | None = None,
 ) -> Policy:
     return make_policy(
         private_ports=ports,
         networks=[parse_network(text) for text in networks],
+        peers=[(ipaddress.ip_address(text), nodes) for text, nodes in (peers or {}).items()],
         gateway_port=8100,
         clients=[parse_network(text) for text in clients],
     )
@@ -45,6 +50,9 @@ POLICIES = {
     "ends": policy(
         "255.255.255.255", "ffff:ffff::/127".replace("ffff:ffff", "fdff:ffff"), ports=((1, 1), (65535, 65535))
     ),
+    "peers": policy("10.0.0.0/24", peers={"10.0.0.9": "b", "10.9.0.10": "spark-3, mac", "fd00::3": "c"}),
+    "peers with other names": policy(peers={"10.0.0.9": "z", "10.9.0.10": "b", "fd00::3": "c" * 100}),
+    "many peers": policy(peers={f"10.{i // 250}.{i % 250}.1": f"node-{i}" for i in range(1000)}),
     "many ports": policy(ports=tuple((port, port) for port in range(1025, 3000, 2))),
     "many networks": policy(*(f"10.{i // 250}.{i % 250}.0/25" for i in range(1000))),
 }

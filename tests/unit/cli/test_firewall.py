@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cli.firewall import wanted_text
 from cli.firewall_units import plan_drop_ins
@@ -11,7 +12,7 @@ from cli.firewall_views import firewall_lines
 from cli.views import firewall_summary
 from core.config.schema import Config, Firewall
 from core.errors import UsageError
-from core.firewall import FirewallState
+from core.firewall import FirewallState, PeerState
 from core.paths import Layout
 
 NOW = datetime(2025, 1, 1, 12, 0, tzinfo=UTC)
@@ -45,6 +46,27 @@ def test_an_unguarded_node_cannot_be_overlooked_and_says_why() -> None:
     assert lines[0] == "firewall       UNGUARDED"
     assert "  reason       no libnftables" in lines and "  hint         apt-get install" in lines
     assert firewall_summary(UNGUARDED) == "UNGUARDED: no libnftables"
+
+
+PEERS = [
+    PeerState(host="10.1.0.2", nodes=["b"], addresses=["10.1.0.2"]),
+    PeerState(host="mac.lan", nodes=["c", "mac"], addresses=["10.1.0.3", "fd00::3"], resolved_at=GUARDED.since),
+    PeerState(host="old.lan", nodes=["d"], addresses=["10.1.0.4"], problem="old.lan does not resolve"),
+    PeerState(host="gone.lan", nodes=["e"], problem="gone.lan does not resolve"),
+    PeerState(host="127.0.0.1", nodes=["f"]),
+]  # fmt: skip
+
+
+def test_peers_are_named_with_their_nodes_and_with_what_is_wrong() -> None:
+    state = structs.replace(GUARDED, peers=PEERS)
+    assert [line for line in firewall_lines(state, NOW) if line.startswith("  peer ")] == [
+        "  peer         b: 10.1.0.2",
+        "  peer         c, mac: mac.lan (10.1.0.3, fd00::3)",
+        "  peer         d: old.lan (10.1.0.4): old.lan does not resolve; what it meant last is kept",
+        "  peer         e: gone.lan: gone.lan does not resolve; it is closed out",
+        "  peer         f: 127.0.0.1 is this machine, or not looked up yet",
+    ]
+    assert firewall_summary(state) == "guarded, engines are open to 10.0.0.0/24, fd00::7, b, c, mac, d"
 
 
 def test_what_is_wanted_is_nothing_when_it_is_off() -> None:

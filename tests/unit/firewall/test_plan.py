@@ -17,8 +17,10 @@ from firewall.ruleset import Object, build_table
 from firewall.text import render, render_script, without_counts
 
 
-def policy(*networks: str, clients: tuple[str, ...] = ()) -> Policy:
-    return build_policy(Config(firewall=Firewall(networks=list(networks), clients=list(clients))))
+def policy(*networks: str, clients: tuple[str, ...] = (), **peers: str) -> Policy:
+    """`peers`: node -> its address."""
+    config = Config(firewall=Firewall(networks=list(networks), clients=list(clients)))
+    return build_policy(config, peers={address: node for node, address in peers.items()})
 
 
 def as_read(objects: list[Object]) -> list[Any]:
@@ -53,6 +55,53 @@ def test_a_new_policy_touches_only_the_sets_that_differ() -> None:
 def test_a_set_that_becomes_empty_is_only_flushed() -> None:
     plan = make_plan(policy("fd00::/64"), as_read(build_table(WANTED)))
     assert [list(command) for command in plan.commands] == [["flush"]]
+
+
+def test_a_peer_that_moves_changes_its_own_set_alone_and_is_named() -> None:
+    before, after = policy("10.0.0.7", b="10.1.0.2", c="fd00::3"), policy("10.0.0.7", b="10.1.0.9", c="fd00::3")
+    plan = make_plan(after, as_read(build_table(before)))
+    assert plan.step is Step.ELEMENTS
+    assert all("peers4" in json.dumps(command) for command in plan.commands)
+    assert plan.difference == (
+        '-        elements = { 10.1.0.2 comment "b" }',
+        '+        elements = { 10.1.0.9 comment "b" }',
+    )
+
+
+def test_a_peers_address_that_goes_to_another_node_is_a_difference() -> None:
+    plan = make_plan(policy(c="10.1.0.2"), as_read(build_table(policy(b="10.1.0.2"))))
+    assert plan.difference[-1] == '+        elements = { 10.1.0.2 comment "c" }'
+
+
+def test_members_are_the_same_in_any_order() -> None:
+    wanted = policy(b="10.1.0.9", c="10.1.0.10", d="10.1.0.2")
+    present = as_read(build_table(wanted))
+    (peers,) = [item["set"] for item in present if item.get("set", {}).get("name") == "peers4"]
+    assert [elem["elem"]["val"] for elem in peers["elem"]] == ["10.1.0.2", "10.1.0.9", "10.1.0.10"]
+    peers["elem"].reverse()
+    assert make_plan(wanted, present).step is Step.NOTHING
+
+
+STRANGE = [
+    {"elem": {"val": "10.1.0.2", "comment": "b", "timeout": 5}},
+    {"elem": {"val": "10.1.0.2", "comment": "theirs"}},
+    {"elem": {"val": "10.1.0.2"}},
+    {"elem": {"val": "nonsense", "comment": "b"}},
+    {"elem": {"val": {"prefix": {"addr": "10.1.0.0", "len": 24}}, "comment": "b"}},
+    "10.1.0.2",
+]
+
+
+@pytest.mark.parametrize("element", STRANGE)
+def test_nothing_foreign_is_taken_for_a_peer(element: object) -> None:
+    wanted = policy(b="10.1.0.2")
+    present = as_read(build_table(wanted))
+    (peers,) = [item["set"] for item in present if item.get("set", {}).get("name") == "peers4"]
+    peers["elem"] = [element]
+    plan = make_plan(wanted, present)
+    assert plan.step is Step.ELEMENTS and plan.difference
+    peers["elem"] = [{"elem": {"val": "10.1.0.2", "comment": "b"}}, element]
+    assert make_plan(wanted, present).step is Step.ELEMENTS
 
 
 def _edit(kind: str, number: int, **changes: object) -> Any:
@@ -129,7 +178,7 @@ def test_a_table_that_is_shown_with_counts_is_the_same_without_them() -> None:
 def test_every_rule_has_a_counter_and_a_comment_of_its_own() -> None:
     rules: list[Any] = [item["rule"] for item in build_table(WANTED) if "rule" in item]
     assert all(any("counter" in expression for expression in rule["expr"]) for rule in rules)
-    assert len({rule["comment"] for rule in rules}) == len(rules) == 9
+    assert len({rule["comment"] for rule in rules}) == len(rules) == 11
 
 
 def test_the_text_reads_as_nft_writes_it() -> None:

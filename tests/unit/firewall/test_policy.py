@@ -85,7 +85,10 @@ def test_the_policy_closes_every_port_that_an_engine_has_or_may_get() -> None:
         runtimes={"a": Runtime(port=9000, command=["/bin/a"]), "b": Runtime(command=["/bin/b"])},
         firewall=Firewall(networks=["10.0.0.0/25", "10.0.0.128/25", "10.0.0.9", "fd00::7"]),
     )
-    policy = build_policy(config, engine_ports=[8205, 7000], peers=["10.5.0.1"])
+    policy = build_policy(config, engine_ports=[8205, 7000], peers={"10.5.0.1": "b", "fd00::9": "c", "10.0.0.9": "d"})
     assert policy.private_ports == ((7000, 7000), (8201, 8210), (9000, 9000))
-    assert [str(network) for network in policy.networks] == ["10.0.0.0/24", "10.5.0.1/32", "fd00::7/128"]
+    assert [str(network) for network in policy.networks] == ["10.0.0.0/24", "fd00::7/128"]
+    assert [(str(address), nodes) for address, nodes in policy.peers] == [
+        ("10.0.0.9", "d"), ("10.5.0.1", "b"), ("fd00::9", "c"),
+    ]  # fmt: skip
     assert (policy.gateway_port, policy.clients) == (8100, EVERYBODY)

@@ -91,6 +91,20 @@ HOSTILE: dict[str, bytes] = {
     "a good one and a bad one": text(networks=["10.0.0.1", "nonsense"]),
     "too many": text(networks=["10.0.0.1"] * 1025),
     "too many ports": text(ports=[[8201, 8201]] * 1025),
+    "peers that are no list": text(peers={"address": "10.1.0.2", "nodes": "b"}),
+    "a peer without a name": text(peers=[{"address": "10.1.0.2"}]),
+    "a peer with more": text(peers=[{"address": "10.1.0.2", "nodes": "b", "port": 22}]),
+    "a peer that is a network": text(peers=[{"address": "0.0.0.0/0", "nodes": "b"}]),
+    "a peer that is everybody": text(peers=[{"address": "0.0.0.0", "nodes": "b"}]),
+    "a peer that is a name": text(peers=[{"address": "mac.internal", "nodes": "mac"}]),
+    "a peer on an interface": text(peers=[{"address": "fe80::1%eth0", "nodes": "b"}]),
+    "a peer that is this machine": text(peers=[{"address": "127.0.0.1", "nodes": "b"}]),
+    "a peer in disguise": text(peers=[{"address": "::ffff:10.1.0.2", "nodes": "b"}]),
+    "a peer whose name is nft": text(peers=[{"address": "10.1.0.2", "nodes": 'b" }; flush ruleset; #'}]),
+    "a peer whose name has lines": text(peers=[{"address": "10.1.0.2", "nodes": "b\nc"}]),
+    "a peer whose name ends a line": text(peers=[{"address": "10.1.0.2", "nodes": "b\n"}]),
+    "a peer whose name is long": text(peers=[{"address": "10.1.0.2", "nodes": "b" * 121}]),
+    "too many peers": text(peers=[{"address": "10.1.0.2", "nodes": "b"}] * 1025),
     "a bad one in what is off": text(enabled=False, networks=["nonsense"]),
 }
 
@@ -129,8 +143,17 @@ def test_the_ports_are_those_of_roots_own_config() -> None:
     assert parse_wish(text(gatewayPort=8000, ports=[[9000, 9000], [8201, 8205]]), allowed_ports(config)) is not None
 
 
+def test_peers_are_wished_for_by_address_and_a_node_without_any_says_nothing_of_them() -> None:
+    peers = {"10.1.0.2": "spark-2, mac", "fd00::3": "c"}
+    policy = build_policy(Config(), peers=peers)
+    assert parse_wish(render_wish(policy, enabled=True), ALLOWED) == policy
+    assert b"peers" not in render_wish(build_policy(Config()), enabled=True)
+    assert parse_wish(text(), ALLOWED) == build_policy(Config(firewall=Firewall(networks=GOOD["networks"])))
+
+
 def test_what_is_written_is_read_as_the_same(tmp_path: Path) -> None:
-    policy = build_policy(Config(firewall=Firewall(networks=["10.1.0.0/16"], clients=["10.0.0.0/8"])))
+    config = Config(firewall=Firewall(networks=["10.1.0.0/16"], clients=["10.0.0.0/8"]))
+    policy = build_policy(config, peers={"10.2.0.1": "b"})
     path = tmp_path / "firewall.json"
     write_wish(path, policy, enabled=True)
     before = path.stat().st_ino

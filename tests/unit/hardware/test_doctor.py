@@ -7,6 +7,7 @@ import pytest
 
 from core.config.load import parse_config
 from core.config.problem import ConfigErrors
+from core.firewall import FirewallState, PeerState
 from core.hardware import (
     Adapter,
     Card,
@@ -49,6 +50,10 @@ def on(**changes: object) -> Facts:
     return replace(FACTS, **changes)  # type: ignore[arg-type]  # a table of single changes
 
 
+def peered(peer: PeerState) -> FirewallState:
+    return FirewallState(enabled=True, state="guarded", since="now", peers=[peer])
+
+
 def hardware(**changes: object) -> Facts:
     kept = {name: getattr(FINE, name) for name in FINE.__struct_fields__}
     return replace(FACTS, hardware=HardwareState(**{**kept, **changes}))
@@ -83,6 +88,8 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(ephemeral_ports="1024 65000", reserved_ports="8000-9000"), []),
         (on(ephemeral_ports=""), []),
         (on(failed_runtimes=(FailedRuntime("r", "exited", ""),)), [("runtimes", "blocks")]),
+        (on(firewall=peered(PeerState(host="10.1.0.2", nodes=["b"], addresses=["10.1.0.2"]))), []),
+        (on(firewall=peered(PeerState(host="b.lan", nodes=["b"], problem="no"))), [("firewall", "warning")]),
         (on(unreadable_units=(("llmgw-engine-r.service", "it has no section"),)), [("units", "warning")]),
         (hardware(cpu=cpu()), [("processor", "warning")]),
         (hardware(cpu=cpu("avx", "fma", "f16c", hypervisor=False)), [("processor", "warning")]),
