@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from cli.backends import backends
+from cli.cluster import cluster
 from cli.config import config
 from cli.doctor import doctor
 from cli.engine import engine
@@ -61,7 +62,7 @@ def llmgw() -> None:
 for _command in (
     *(up, init, model, status, backends, runtimes, runtime_start, runtime_stop, runtime_restart),
     *(runtime_plan, runtime_admit, runtime_warmup),
-    *(logs, key, usage, engine, engine_check, weights, hardware, doctor, firewall),
+    *(logs, key, usage, engine, engine_check, weights, hardware, doctor, firewall, cluster),
     *(reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)

@@ -23,6 +23,7 @@ identified by the kernel (SO_PEERCRED); root and members of `llmgw-admin` may ch
 gateway's user may read, and may start and stop what the config names.
 """
 
+from core.cluster import ClusterState
 from core.firewall import FirewallState
 from core.hardware import HardwareState
 from core.message import Message
@@ -121,6 +122,8 @@ class NodeState(Message, frozen=True, kw_only=True):
     hardware: HardwareState | None = None
     """Null while nothing was read yet."""
     firewall: FirewallState | None = None
+    cluster: ClusterState | None = None
+    """Null from a daemon that knows of none."""
 
 
 UNLIMITED = 1 << 16

@@ -10,6 +10,7 @@ from core.firewall import FirewallState
 from core.hardware import HardwareState, Memory
 from core.runtime import RuntimeState
 from daemon.backend_status import backend_statuses
+from daemon.cluster import cluster_state
 from daemon.hardware.memory import read_memory
 from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
@@ -78,6 +79,7 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         cpu_count=node.preparer.facts.cpu_count,
         hardware=hardware,
         firewall=firewall,
+        cluster=cluster_state(use.loaded.config.cluster, node.preparer.node),
     )
 
 

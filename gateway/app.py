@@ -41,7 +41,7 @@ from gateway.routes.jobs import JobResult, Jobs, OneJob
 from gateway.routes.messages import Messages
 from gateway.routes.metrics import Metrics, MetricsView, Routing
 from gateway.routes.models import Models, OneModel
-from gateway.routes.node import Doctor, Node, Status
+from gateway.routes.node import Cluster, Doctor, Node, Status
 from gateway.routes.openapi import OpenApi
 from gateway.routes.responses import Responses
 from gateway.routes.runtimes import KeepWarm, RuntimeAction, RuntimePlan, StopAll
@@ -132,6 +132,7 @@ def _add_number_routes(
 def _add_admin_routes(app: FalconApp, guard: Guard, daemon: DaemonClient, state: RouteState) -> None:
     app.add_route("/gateway/security", Security(state))
     app.add_route("/gateway/node", Node(guard, daemon))
+    app.add_route("/gateway/cluster", Cluster(guard, daemon))
     app.add_route("/gateway/usage", Usage(guard, daemon))
     app.add_route("/gateway/doctor", Doctor(guard, daemon))
     app.add_route("/gateway/status", Status(guard, daemon, state))

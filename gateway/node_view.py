@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from core.api import NodeState, RouteModel, RouteTarget, RuntimeStatus
+from core.cluster import ClusterNodeState
 from core.firewall import FirewallState
 from gateway.table import FORM_PATHS, INFERENCE_PATHS, TRANSLATED, Lookup, offers
 from gateway.telemetry import describe_telemetry
@@ -47,14 +48,16 @@ def offered_paths(model: RouteModel) -> list[str]:
 
 def describe_node(state: NodeState, lookup: Lookup, system: SystemFacts) -> Json:
     """The node object of `GET /gateway/node`."""
+    nodes = state.cluster.nodes if state.cluster is not None else []
+    here = next((node for node in nodes if node.local), ClusterNodeState(id=state.node))
     return {
         "id": state.node,
-        "name": state.node,
+        "name": here.name or state.node,
         "local": True,
         "reachable": True,
         "version": state.version,
-        "labels": {},
-        "resources": {},
+        "labels": here.labels,
+        "resources": here.resources,
         "system": {
             "hostname": system.hostname,
             "platform": system.platform,

@@ -89,6 +89,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/gateway/security", "administration", "Which keys are asked for.", _P,
               (Reply(200, "The rules.", schema="Security"),), errors=(503,)),
     _state("/gateway/node", "This node: models, runtimes, hardware, firewall and telemetry."),
+    _state("/gateway/cluster", "Every node of the cluster; of others what the config says."),
     _state("/gateway/status", "The node and this gateway."),
     _state("/gateway/doctor", "What is wrong with the node, looked at now."),
     _state("/gateway/models", "Every model, hidden ones and aliases too."),

@@ -1,4 +1,4 @@
-"""`GET /gateway/node`, `/gateway/status`, `/gateway/doctor`: the daemon's view of this node, for admins and leaders."""
+"""`GET /gateway/node`, `/cluster`, `/status`, `/doctor`: the daemon's view of this node, for admins and leaders."""
 
 import os
 import platform
@@ -9,6 +9,7 @@ from falcon.asgi import Request, Response
 
 from core.client import DaemonClient
 from gateway.auth import Access
+from gateway.cluster_view import describe_cluster
 from gateway.guard import Guard
 from gateway.node_view import SystemFacts, describe_node, describe_status
 from gateway.state import RouteState
@@ -36,6 +37,19 @@ class Node:
         routes = self._guard.admit_request(Access.ADMIN, req)
         state = await self._daemon.state()
         resp.media = {"ok": True, "node": describe_node(state, routes.lookup, read_system_facts())}
+
+
+class Cluster:
+    """Every node of the cluster, as far as this one knows."""
+
+    def __init__(self, guard: Guard, daemon: DaemonClient) -> None:
+        self._guard = guard
+        self._daemon = daemon
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        routes = self._guard.admit_request(Access.ADMIN, req)
+        state = await self._daemon.state()
+        resp.media = {"ok": True, "cluster": describe_cluster(state, routes.lookup, read_system_facts())}
 
 
 class Status:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from core.cluster import ClusterNodeState
 from core.errors import UnavailableError
 from tests.integration.daemon.stack import running
 
@@ -53,3 +54,24 @@ async def test_a_machine_that_gets_another_name_keeps_what_runs_on_it(tmp_path: 
         state = await stack.client.state()
         assert (state.node, state.runtimes[0].pid) == ("spark-2", before.pid)
         assert (await stack.client.stop_runtime("r")).state == "stopped"
+
+
+async def test_the_state_tells_the_cluster_and_neither_keys_nor_engines_addresses(tmp_path: Path) -> None:
+    nodes = {
+        "here": {"labels": {"role": "worker"}, "resources": {"memoryGb": 64}},
+        "b": {
+            "endpoint": "http://10.0.0.2:8100",
+            "backendHost": "10.9.0.2",
+            "apiKey": "s3cr3t",
+            "apiKeyEnv": "KEY_OF_B",
+        },
+    }
+    section = {"id": "lab", "nodeId": "here", "leaderNode": "b", "nodes": nodes}
+    async with running(tmp_path, f"cluster: {json.dumps(section)}\n") as stack:
+        cluster = (await stack.client.state()).cluster
+        assert cluster is not None
+        assert (cluster.id, cluster.node_id, cluster.leader_node) == ("lab", "here", "b")
+        assert cluster.nodes == [
+            ClusterNodeState(id="here", local=True, labels={"role": "worker"}, resources={"memoryGb": 64.0}),
+            ClusterNodeState(id="b", endpoint="http://10.0.0.2:8100"),
+        ]

@@ -8,8 +8,10 @@ from time import monotonic
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from core.api import ErrorBody, RouteTable
+from core.cluster import ClusterNodeState, ClusterState
 from gateway.table import INFERENCE_PATHS
 from tests.fakes.upstream import FakeUpstream
 from tests.integration.gateway.harness import (
@@ -82,6 +84,45 @@ async def test_node_and_status_tell_the_daemons_view_and_no_address(tmp_path: Pa
     assert (away.status, away.error["code"]) == (503, "daemon_unavailable")
 
 
+CLUSTER = ClusterState(
+    id="lab",
+    node_id="n1",
+    leader_node="n2",
+    nodes=[
+        ClusterNodeState(id="n1", name="first", local=True, labels={"role": "worker"}, resources={"memoryGb": 64}),
+        ClusterNodeState(id="n2", endpoint="http://10.0.0.2:8100", labels={"hardware": "dgx-spark"}),
+        ClusterNodeState(id="n3", endpoint="http://10.0.0.3:8100", enabled=False),
+    ],
+)
+
+
+async def test_the_cluster_has_this_nodes_own_snapshot_and_guesses_nothing_of_the_others(tmp_path: Path) -> None:
+    async with gateway(tmp_path, table(model("m", target("t1", port=8201)))) as gw:
+        alone = json.loads((await raw_request(at(gw), "/gateway/cluster", method="GET")).body)["cluster"]
+        gw.daemon.state = structs.replace(gw.daemon.state, cluster=CLUSTER)
+        answer = json.loads((await raw_request(at(gw), "/gateway/cluster", method="GET")).body)
+        own = json.loads((await raw_request(at(gw), "/gateway/node", method="GET")).body)["node"]
+    assert (alone["enabled"], alone["leaderNode"], list(alone["nodes"])) == (False, "n1", ["n1"])
+    cluster, nodes = answer["cluster"], answer["cluster"]["nodes"]
+    assert (answer["ok"], cluster["enabled"], cluster["id"]) == (True, True, "lab")
+    assert (cluster["nodeId"], cluster["leaderNode"], list(nodes)) == ("n1", "n2", ["n1", "n2", "n3"])
+    assert set(own) - set(nodes["n1"]) == set() and nodes["n1"]["runtimeManager"] == own["runtimeManager"]
+    assert (own["name"], own["labels"], own["resources"]) == ("first", {"role": "worker"}, {"memoryGb": 64})
+    assert [nodes[each]["state"] for each in nodes] == ["reachable", "unknown", "disabled"]
+    assert nodes["n2"] == {
+        "id": "n2",
+        "name": "n2",
+        "local": False,
+        "reachable": None,
+        "labels": {"hardware": "dgx-spark"},
+        "resources": {},
+        "telemetry": None,
+        "runtimeManager": {"runtimes": {}},
+        "endpoint": "http://10.0.0.2:8100",
+        "state": "unknown",
+    }
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -92,6 +133,7 @@ async def test_node_and_status_tell_the_daemons_view_and_no_address(tmp_path: Pa
         ("DELETE", "/v1/models", 405, "method_not_allowed"),
         ("PUT", "/health", 405, "method_not_allowed"),
         ("POST", "/gateway/node", 405, "method_not_allowed"),
+        ("POST", "/gateway/cluster", 405, "method_not_allowed"),
         ("BREW", "/health", 400, "malformed_request"),
         ("GET", "/v1/models/" + "x" * 3000, 404, "unknown_model"),
         ("GET", "/v1/models/%22%0a%ff%f0", 404, "unknown_model"),
