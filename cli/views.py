@@ -88,6 +88,7 @@ def node_lines(state: NodeState, now: datetime) -> list[str]:
         f"daemon   llmgw {state.version}, pid {state.pid}, up {age(state.started_at, now)}, "
         f"units by {state.service_manager}",
         f"gateway  {base_url(state.server_host, state.server_port, tls=state.server_tls)}",
+        *(f"         NOT as the config says: {complaint}" for complaint in state.gateway_complaints),
         f"config   {loaded}",
         f"memory   {mebibytes(state.memory_available_mib)} available of {mebibytes(state.memory_total_mib)}, "
         f"{state.cpu_count or '-'} CPUs",

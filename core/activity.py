@@ -52,3 +52,5 @@ class ActivityReport(Message, frozen=True, kw_only=True):
     """The route table that it dispatches by."""
     runtimes: dict[str, RuntimeActivity] = {}
     backends: dict[str, BackendActivity] = {}
+    complaint: str = ""
+    """What keeps it from serving as the config says: a certificate that cannot be used."""

@@ -114,6 +114,8 @@ class NodeState(Message, frozen=True, kw_only=True):
     server_host: str
     server_port: int
     server_tls: bool = False
+    gateway_complaints: list[str] = []
+    """Why the gateway does not serve as the config says, by its processes."""
     runtimes: list[RuntimeStatus] = []
     backends: list[BackendStatus] = []
     memory_total_mib: int | None = None

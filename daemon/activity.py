@@ -89,6 +89,11 @@ class Activity:
         self._forget(now_s)
         return all(heard.report.epoch == epoch and heard.report.version >= version for heard in self._heard.values())
 
+    def complaints(self, now_s: float) -> list[str]:
+        """What keeps workers from serving as the config says, each once."""
+        self._forget(now_s)
+        return sorted({heard.report.complaint for heard in self._heard.values() if heard.report.complaint})
+
     def _forget(self, now_s: float) -> None:
         gone = [source for source, heard in self._heard.items() if now_s - heard.at_s > FORGET_AFTER_S]
         for source in gone:

@@ -72,6 +72,7 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         server_host=use.loaded.config.server.host,
         server_port=use.loaded.config.server.port,
         server_tls=use.loaded.config.server.tls.is_on,
+        gateway_complaints=node.admitter.activity.complaints(node.admitter.clock.monotonic_s()),
         runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
         backends=_backends(node),
         memory_total_mib=memory.total_mib,

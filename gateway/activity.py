@@ -103,7 +103,13 @@ class Reporter:
         self._clock = clock
         self._observer = Observer()
         self._silence = Silence()
+        self._complaint = ""
         self._source = f"{os.getpid()}-{secrets.token_hex(4)}"
+
+    def complain(self, complaint: str) -> None:
+        """Something keeps this worker from serving as the config says; empty: no longer."""
+        self._complaint = complaint
+        self._loads.changed.set()
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -128,7 +134,12 @@ class Reporter:
         runtimes = self._observer.observe(self._loads, now_s)
         backends = describe_backends(self._loads, now_s)
         report = ActivityReport(
-            source=self._source, epoch=table.epoch, version=table.version, runtimes=runtimes, backends=backends
+            source=self._source,
+            epoch=table.epoch,
+            version=table.version,
+            runtimes=runtimes,
+            backends=backends,
+            complaint=self._complaint,
         )
         try:
             await self._daemon.report_activity(report)

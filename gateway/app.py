@@ -110,7 +110,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     app.add_route(f"{PREFIX}/{{rest:path}}", ComfyUi(WORKFLOWS, guard, choice, dispatcher, waker))
     _add_number_routes(app, guard, daemon, Moments(state, loads, seat.board, clock), clock)
     _add_admin_routes(app, guard, daemon, state)
-    return FastLane(app, inference, state)
+    return FastLane(app, inference, state, reporter, log)
 
 
 def _add_job_routes(app: FalconApp, guard: Guard, store: JobStore, state: RouteState, log: EventLogger) -> None:

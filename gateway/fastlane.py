@@ -11,6 +11,8 @@ from core.api import ServerPolicy
 from core.http.asgi import Receive, Scope, Send
 from core.http.stream import ClientStream
 from core.http.tls import TlsFiles
+from core.log import EventLogger
+from gateway.activity import Reporter
 from gateway.relay import InferencePlan, explain_failure
 from gateway.routes.comfyui import PREFIX
 from gateway.routes.inference import FAILURE, TRACE, Inference, RelayFailure, find_client
@@ -24,8 +26,12 @@ _GATES = f"{PREFIX}/".encode()
 class FastLane:
     """An ASGI application around the Falcon one."""
 
-    def __init__(self, app: FalconApp, resources: tuple[Inference, ...], state: RouteState) -> None:
+    def __init__(
+        self, app: FalconApp, resources: tuple[Inference, ...], state: RouteState, reporter: Reporter, log: EventLogger
+    ) -> None:
         self.app = app
+        self._reporter = reporter
+        self._log = log
         self._state = state
         self._resources = {resource.raw_path: resource for resource in resources}
 
@@ -59,10 +65,18 @@ class FastLane:
         await self.app(scope, receive, send)
 
     def tls_files(self) -> TlsFiles | None:
-        """Asked by the worker when it begins to listen (`core.http.tls`)."""
+        """Asked by the worker when it begins to listen, and from then on (`core.http.tls`)."""
         routes = self._state.routes
         server = routes.lookup.table.server if routes is not None else ServerPolicy()
         return TlsFiles(server.tls_cert_file, server.tls_key_file) if server.tls_cert_file else None
+
+    def tls_judged(self, complaint: str) -> None:
+        """Told by the worker; the log has it, and so has `llmgw status`."""
+        if complaint:
+            self._log.error("certificate_not_in_use", reason=complaint)
+        else:
+            self._log.info("certificate_in_use")
+        self._reporter.complain(complaint)
 
     async def _answer_preflight(self, client: ClientStream, send: Send) -> bool:
         routes = self._state.routes

@@ -11,6 +11,7 @@ import sys
 from typing import Protocol
 
 from core.errors import ConflictError
+from core.http.kept_tls import KEPT_TLS_VARIABLE, KeptTls
 from core.http.worker import NOTIFY_VARIABLE, hold_stops_over_forks
 from gateway.board import BOARD_VARIABLE, Board
 
@@ -59,9 +60,10 @@ class Worker(Protocol):
 
 
 class Arbiter(Protocol):
-    """gunicorn's arbiter; it keeps the board, because this file is read again at each reload."""
+    """gunicorn's arbiter; it keeps what workers share, because this file is read again at each reload."""
 
     board: Board
+    kept_tls: KeptTls
     WORKERS: dict[int, Worker]
 
 
@@ -70,6 +72,7 @@ def on_starting(server: Arbiter) -> None:
     if reuse_port:
         _check_port()
     server.board = Board.create()
+    server.kept_tls = KeptTls.create()
     hold_stops_over_forks()
 
 
@@ -81,6 +84,7 @@ def pre_fork(server: Arbiter, worker: Worker) -> None:
 def post_fork(server: Arbiter, worker: Worker) -> None:
     """In the worker: tell the application where it sits."""
     os.environ[BOARD_VARIABLE] = f"{server.board.fd},{worker.board_column}"
+    os.environ[KEPT_TLS_VARIABLE] = str(server.kept_tls.fd)
 
 
 def child_exit(server: Arbiter, worker: Worker) -> None:

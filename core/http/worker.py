@@ -9,8 +9,6 @@ TERM: finish what is under way, for as long as `graceful_timeout` allows. INT, Q
 import asyncio
 import os
 import signal
-import socket
-import ssl
 import sys
 import time
 
@@ -18,10 +16,12 @@ import uvloop
 from gunicorn.workers.base import Worker
 
 from core.errors import LlmgwError
+from core.http.certificate import LOOK_S, Certificate
+from core.http.kept_tls import KeptTls
+from core.http.listeners import Listeners
 from core.http.malloc import keep_freed_memory
 from core.http.server import HttpService
-from core.http.tcp import configure_listener
-from core.http.tls import HANDSHAKE_TIMEOUT_S, SecureApp, load_context
+from core.http.tls import SecureApp
 from core.notify import Notifier
 
 NOTIFY_VARIABLE = "LLMGW_NOTIFY_SOCKET"
@@ -61,7 +61,6 @@ class GatewayWorker(Worker):
         asyncio.set_event_loop(self._loop)
         self._stopping = asyncio.Event()
         self._service: HttpService | None = None
-        self._tls: ssl.SSLContext | None = None
         super().init_process()
 
     def init_signals(self) -> None:
@@ -99,6 +98,7 @@ class GatewayWorker(Worker):
     async def _serve(self) -> None:
         _let_signals_in()
         reporter = self._loop.create_task(self._report())
+        watching: asyncio.Task[None] | None = None
         try:
             service = self._service = HttpService(self.wsgi, on_error=self._failed)
             starting = self._loop.create_task(service.startup())
@@ -108,45 +108,44 @@ class GatewayWorker(Worker):
                 starting.cancel()
                 return
             starting.result()
-            files = self.wsgi.tls_files() if isinstance(self.wsgi, SecureApp) else None
-            self._tls = load_context(files) if files is not None else None
-            servers = [await self._listen(service, listener.sock) for listener in self.sockets]
+            certificate = self._find_certificate()
+            sockets = [listener.sock for listener in self.sockets]
+            listeners = Listeners(self._loop, service.protocol_factory, sockets, self.cfg.backlog)
+            await listeners.open(certificate.context if certificate is not None else None)
             Notifier(os.environ.get(NOTIFY_VARIABLE) or None).ready("serving")
+            if certificate is not None:
+                watching = self._loop.create_task(self._watch(certificate, listeners))
             await stopping
-            await self._close(service, servers)
+            if watching is not None:
+                watching.cancel()
+            await listeners.close()
             if not await service.drain(self.cfg.graceful_timeout):
                 self.log.warning("requests were cut off: they did not end within graceful_timeout")
             await service.shutdown()
         finally:
             reporter.cancel()
 
-    async def _listen(self, service: HttpService, sock: socket.socket) -> asyncio.AbstractServer:
-        # The loop calls listen() again, with a backlog of 100 unless it is told otherwise.
-        backlog = self.cfg.backlog
-        configure_listener(sock)
-        if sock.family == socket.AF_UNIX:
-            return await self._loop.create_unix_server(service.protocol_factory, sock=sock, backlog=backlog)
-        return await self._loop.create_server(
-            service.protocol_factory, sock=sock, backlog=backlog, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
-        )
+    def _find_certificate(self) -> Certificate | None:
+        """What to serve with; None: the application knows of no TLS. Raises: TlsUnusable."""
+        app: object = self.wsgi
+        if not isinstance(app, SecureApp):
+            return None
+        certificate = Certificate(app, KeptTls.from_environment(os.environ), time.time)
+        certificate.begin()
+        return certificate
 
-    @property
-    def _handshake_s(self) -> float | None:
-        return HANDSHAKE_TIMEOUT_S if self._tls is not None else None
-
-    async def _close(self, service: HttpService, servers: list[asyncio.AbstractServer]) -> None:
-        """Stop listening, and lose none of the connections that wait to be accepted.
-
-        With `reuse_port` the queue is this worker's own: closing the socket would reset all that are in it.
-        """
-        kept = [listener.sock.dup() for listener in self.sockets]
-        for server in servers:
-            server.close()
-        await asyncio.sleep(0)  # the loop has let go of the sockets when it turned once
-        for sock in kept:
-            for connection in _accept_all(sock):
-                tls = self._tls if connection.family != socket.AF_UNIX else None
-                await self._loop.connect_accepted_socket(service.protocol_factory, connection, ssl=tls)
+    async def _watch(self, certificate: Certificate, listeners: Listeners) -> None:
+        """Take up another certificate when there is one."""
+        stale = False
+        while True:
+            await asyncio.sleep(LOOK_S)
+            stale = certificate.look() or stale
+            if stale:
+                try:
+                    await listeners.secure(certificate.context)
+                    stale = False
+                except OSError as error:  # no descriptor is free: at the next look there may be one
+                    self.log.error("cannot listen with the new certificate: %s", error)
 
     async def _report(self) -> None:
         """Tell the arbiter that the loop still turns, and end when there is no arbiter any more."""
@@ -158,18 +157,6 @@ class GatewayWorker(Worker):
 
     def _failed(self, event: str, error: BaseException) -> None:
         self.log.error("%s", event, exc_info=error)
-
-
-def _accept_all(sock: socket.socket) -> list[socket.socket]:
-    """Take what waits in the queue, and close it before the next one can come."""
-    accepted: list[socket.socket] = []
-    with sock:
-        sock.setblocking(False)
-        try:
-            while True:
-                accepted.append(sock.accept()[0])
-        except OSError:  # BlockingIOError: there are no more; another: there will be none
-            return accepted
 
 
 def _ignore() -> None:

@@ -1,39 +1,30 @@
 """How the gateway meets clients that come by a proxy, from a web page, or over TLS."""
 
 import asyncio
-import shutil
 import signal
 import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from core.api import RouteTable, ServerPolicy
 from tests.fakes.daemon_socket import FakeDaemon
 from tests.fakes.upstream import Behaviour, FakeUpstream
+from tests.integration.gateway.certificates import ask_over_tls, meeting, place, secured, trusting
 from tests.integration.gateway.harness import (
     CHAT,
-    Answer,
     chat,
     gateway,
     prepare_layout,
     raw_request,
-    read_answer,
     render_request,
     target_of,
 )
 from tests.integration.gateway.workers import workers
 from tests.unit.gateway.tables import key, model, table
 
-TLS = Path(__file__).parents[2] / "data" / "tls"
 APP = "https://app.example.org"
-
-
-def meeting(routes: RouteTable, **policy: object) -> RouteTable:
-    return msgspec.structs.replace(routes, server=ServerPolicy(**policy))  # type: ignore[arg-type]
 
 
 FORWARDED: list[tuple[str, list[str], Mapping[str, str], int]] = [
@@ -125,74 +116,46 @@ async def test_a_preflight_needs_no_key_and_asks_no_engine(tmp_path: Path) -> No
     assert engine.seen == []
 
 
-def _certificate(directory: Path, name: str, key_name: str = "") -> None:
-    for source, target in ((f"{name}.pem", "cert.pem"), (f"{key_name or name}-key.pem", "key.pem")):
-        shutil.copyfile(TLS / source, directory / f"{target}.new")
-        (directory / f"{target}.new").replace(directory / target)
-
-
-def _trusting(*names: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    for name in names:
-        context.load_verify_locations(TLS / f"{name}.pem")
-    return context
-
-
-async def _ask(address: tuple[str, int], trust: ssl.SSLContext, request: bytes) -> Answer:
-    async with asyncio.timeout(20):
-        reader, writer = await asyncio.open_connection(*address, ssl=trust)
-        try:
-            writer.write(request)
-            return read_answer(await reader.read())
-        finally:
-            writer.close()
-
-
-def _secured(directory: Path, engine: FakeUpstream) -> RouteTable:
-    cert, key_file = str(directory / "cert.pem"), str(directory / "key.pem")
-    return meeting(table(model("m", target_of(engine))), tls_cert_file=cert, tls_key_file=key_file)
-
-
 CLOSE = {"connection": "close"}
 
 
 async def test_tls_serves_answers_and_streams_and_a_reload_takes_up_a_new_certificate(tmp_path: Path) -> None:
-    _certificate(tmp_path, "first")
+    place(tmp_path, "first")
     async with (
         FakeUpstream(Behaviour(pieces=50)) as engine,
-        FakeDaemon(prepare_layout(tmp_path).daemon_socket, _secured(tmp_path, engine)),
-        workers(tmp_path, 2, tls=_trusting("first", "second")) as running,
+        FakeDaemon(prepare_layout(tmp_path).daemon_socket, secured(tmp_path, engine)),
+        workers(tmp_path, 2, tls=trusting("first", "second")) as running,
     ):
-        first, second = _trusting("first"), _trusting("second")
-        assert (await _ask(running.address, first, render_request(CHAT, chat(), CLOSE))).status == 200
-        streamed = await _ask(running.address, first, render_request(CHAT, chat(stream=True), CLOSE))
+        first, second = trusting("first"), trusting("second")
+        assert (await ask_over_tls(running.address, first, render_request(CHAT, chat(), CLOSE))).status == 200
+        streamed = await ask_over_tls(running.address, first, render_request(CHAT, chat(stream=True), CLOSE))
         assert streamed.body.endswith(b"data: [DONE]\n\n")
         large = chat(image="x" * 5_000_000)
-        assert (await _ask(running.address, first, render_request(CHAT, large, CLOSE))).status == 200
+        assert (await ask_over_tls(running.address, first, render_request(CHAT, large, CLOSE))).status == 200
         # Plain HTTP gets no word of HTTP.
         reader, writer = await asyncio.open_connection(*running.address)
         writer.write(render_request(CHAT, chat(), CLOSE))
         assert not (await reader.read()).startswith(b"HTTP")
         writer.close()
         with pytest.raises(ssl.SSLError):
-            await _ask(running.address, second, render_request(CHAT, chat(), CLOSE))
+            await ask_over_tls(running.address, second, render_request(CHAT, chat(), CLOSE))
         old = running.children()
-        _certificate(tmp_path, "second")
+        place(tmp_path, "second")
         running.process.send_signal(signal.SIGHUP)
         await running.wait_gone(old)
-        assert (await _ask(running.address, second, render_request(CHAT, chat(), CLOSE))).status == 200
+        assert (await ask_over_tls(running.address, second, render_request(CHAT, chat(), CLOSE))).status == 200
         with pytest.raises(ssl.SSLError):
-            await _ask(running.address, first, render_request(CHAT, chat(), CLOSE))
+            await ask_over_tls(running.address, first, render_request(CHAT, chat(), CLOSE))
 
 
 async def test_a_client_that_leaves_over_tls_closes_its_engine(tmp_path: Path) -> None:
-    _certificate(tmp_path, "first")
+    place(tmp_path, "first")
     async with (
         FakeUpstream(Behaviour(pieces=1000, pause_s=0.05)) as engine,
-        FakeDaemon(prepare_layout(tmp_path).daemon_socket, _secured(tmp_path, engine)),
-        workers(tmp_path, 1, tls=_trusting("first")) as running,
+        FakeDaemon(prepare_layout(tmp_path).daemon_socket, secured(tmp_path, engine)),
+        workers(tmp_path, 1, tls=trusting("first")) as running,
     ):
-        reader, writer = await asyncio.open_connection(*running.address, ssl=_trusting("first"))
+        reader, writer = await asyncio.open_connection(*running.address, ssl=trusting("first"))
         writer.write(render_request(CHAT, chat(stream=True)))
         await reader.readuntil(b"w0 ")
         writer.transport.abort()
@@ -207,12 +170,12 @@ async def test_a_client_that_leaves_over_tls_closes_its_engine(tmp_path: Path) -
 async def test_a_certificate_that_cannot_be_served_opens_no_port_and_says_why(
     tmp_path: Path, certificate: str, key_name: str, reason: str
 ) -> None:
-    _certificate(tmp_path, certificate, key_name)
+    place(tmp_path, certificate, key_name)
     if not key_name:
         (tmp_path / "key.pem").unlink()
     async with (
         FakeUpstream() as engine,
-        FakeDaemon(prepare_layout(tmp_path).daemon_socket, _secured(tmp_path, engine)),
+        FakeDaemon(prepare_layout(tmp_path).daemon_socket, secured(tmp_path, engine)),
         workers(tmp_path, 1, ready=False) as running,
     ):
         assert reason.lower() in (await running.wait_said("tls_unusable")).lower()

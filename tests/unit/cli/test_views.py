@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.views import age, base_url, mebibytes, reason, runtime_details
-from core.api import RuntimeStatus
+from cli.views import age, base_url, mebibytes, node_lines, reason, runtime_details
+from core.api import ConfigStatus, NodeState, RuntimeStatus
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
@@ -51,6 +51,16 @@ def test_the_reason_says_what_keeps_a_runtime_where_it_is() -> None:
     runtime = RuntimeStatus(id="q", state="stopped", reason="stopped by an operator", hold=True, restarts=2)
 
     assert reason(runtime) == "stopped by an operator; held: only runtime-start brings it back; restarted 2 x"
+
+
+def test_what_keeps_the_gateway_from_serving_as_the_config_says_stands_below_it() -> None:
+    state = NodeState(
+        node="n", version="1", pid=1, started_at="", service_manager="systemd", config=ConfigStatus(path="/c"),
+        server_host="127.0.0.1", server_port=8100, gateway_complaints=["c.pem: key values mismatch"],
+    )  # fmt: skip
+    lines = node_lines(state, NOW)
+    at = next(index for index, line in enumerate(lines) if line.startswith("gateway"))
+    assert lines[at + 1].strip() == "NOT as the config says: c.pem: key values mismatch"
 
 
 def test_a_failed_runtime_shows_the_engines_last_lines() -> None:

@@ -25,6 +25,16 @@ def test_workers_add_up() -> None:
     assert activity.load("other", 1.0) == Load()
 
 
+def test_what_workers_complain_of_is_said_once_and_for_as_long_as_they_do() -> None:
+    activity = Activity()
+    for source, complaint in (("a", "broken"), ("b", "broken"), ("c", ""), ("d", "also")):
+        activity.take(ActivityReport(source=source, epoch="e", version=1, complaint=complaint), 0.0)
+    assert activity.complaints(1.0) == ["also", "broken"]
+    activity.take(ActivityReport(source="d", epoch="e", version=1), 2.0)
+    assert activity.complaints(2.0) == ["broken"]
+    assert activity.complaints(FORGET_AFTER_S + 1.0) == []
+
+
 def test_an_engine_that_works_on_is_busy_until_it_says_that_it_is_not() -> None:
     activity = Activity()
     activity.take(report("a", active=0, idle_s=0.0), 0.0)
