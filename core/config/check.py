@@ -25,6 +25,7 @@ def check(config: Config, *, has_made_keys: bool = False, host_name: str = "") -
         *_check_server(config, has_made_keys),
         *_check_meeting(config),
         *check_cluster(config.cluster, host_name),
+        *_check_placement(config),
         *check_models(config),
         *check_backends(config),
         *_check_aliases(config),
@@ -54,6 +55,15 @@ def is_address(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return True
+
+
+def _check_placement(config: Config) -> Iterable[Problem]:
+    """Without a list of nodes nobody can say which of them there are."""
+    nodes = config.cluster.nodes
+    for index, model in enumerate(config.models):
+        for place, target in enumerate(model.targets):
+            if nodes and target.node and target.node not in nodes:
+                yield Problem(f"models[{index}].targets[{place}].node", no_such("node", target.node, nodes))
 
 
 def _check_meeting(config: Config) -> Iterable[Problem]:

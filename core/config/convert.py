@@ -105,6 +105,8 @@ def _inner(kind: object, value: object, path: str, problems: list[Problem]) -> o
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin not in (dict, list) or (section := _section_of(arguments[-1])) is None:
         return value
+    if value is None:
+        return origin()
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _inner(section, item, join(path, str(key)), problems) for key, item in value.items()}
     if origin is list and isinstance(value, list):

@@ -281,6 +281,7 @@ class RuntimeController:
             if self._is_ours:
                 await self._give_up(error)
                 return
+            self._log.warning("member_left_to_owner", owner=self._owner, error=error.message)
             self._move(self.state, f"{error.message}; {self._owner} decides what becomes of it")
             await self._recover()
         except LlmgwError as error:

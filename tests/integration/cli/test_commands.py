@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,28 @@ def test_one_runtime_is_shown_with_all_that_is_known(up: Up) -> None:
     assert "state      running" in text and "llmgw-engine-demo.service" in text
     (runtime,) = run_cli("runtimes", "demo", "--json", state=up.state).json["runtimes"]
     assert {"id", "state", "reason", "since", "engine", "models", "unit", "port", "pid", "keepWarm"} <= set(runtime)
+
+
+def test_what_has_no_effect_is_a_warning_of_the_check_and_the_config_is_fine(tmp_path: Path) -> None:
+    mac = "mac: {endpoint: 'http://mac.lan:8100', proxy: {models: [local/qwen]}}"
+    (tmp_path / "config.yaml").write_text(f"cluster: {{nodeId: here, nodes: {{here: {{}}, {mac}}}}}\n")
+    done = run_cli("config", "check", state=tmp_path)
+    assert (done.code, done.out.splitlines()[1:]) == (
+        0,
+        [
+            "warning: cluster.nodes.mac.proxy.models: has no effect yet: 1 model of mac cannot be asked for here "
+            "(ask mac itself)"
+        ],
+    )
+    assert len(run_cli("config", "check", "--json", state=tmp_path).json["warnings"]) == 1
+
+
+def test_a_node_alone_is_a_cluster_of_one(up: Up) -> None:
+    cluster = run_cli("cluster", "nodes", "--json", state=up.state).json
+    name = run_cli("status", "--json", state=up.state).json["node"]
+    assert (cluster["nodeId"], cluster["leaderNode"]) == (name, name)
+    assert [(node["id"], node["state"]) for node in cluster["nodes"]] == [(name, "here")]
+    assert name in run_cli("cluster", "nodes", state=up.state).out
 
 
 @pytest.mark.parametrize("command", ["runtimes", "runtime-start", "runtime-stop", "runtime-restart", "logs"])

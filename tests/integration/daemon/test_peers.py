@@ -92,12 +92,14 @@ async def test_a_name_that_left_the_config_is_forgotten(tmp_path: Path) -> None:
 async def test_a_lookup_that_never_ends_holds_up_no_other_and_is_not_begun_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.peers._ANSWER_S", 0.05)
+    monkeypatch.setattr("daemon.peers._ANSWER_S", 0.2)
     names = Names(mac=["10.0.0.9"], old=["10.0.0.8"])
     names.hangs = "old.lan"
     known = peers(tmp_path, names)
-    await known.resolve()
-    await known.resolve()
+    async with asyncio.timeout(PATIENCE_S):
+        await known.resolve()
+        while "10.0.0.9" not in known.addresses():  # on a busy machine this one, too, takes longer than it may
+            await known.resolve()
     assert known.addresses() == {"10.0.0.9": "mac", "10.0.0.2": "b"}
     assert "old.lan does not resolve: no answer in" in [state.problem for state in known.states()][1]
     assert names.asked.count("old.lan") == 1

@@ -290,6 +290,23 @@ def test_what_has_no_effect_yet_is_named_and_nothing_else() -> None:
     assert find_idle(load({"nodeId": "b", "nodes": NODES}).config) == []
 
 
+def test_a_target_on_a_node_that_is_not_there_is_named() -> None:
+    model = {"id": "m", "targets": [{"runtime": "r"}, {"runtime": "r2", "node": "spark-9"}]}
+    document = {"models": [model], "runtimes": {"r": {"engine": "sim"}, "r2": {"engine": "sim"}}}
+    alone = parse_config(json.dumps(document).encode(), PATH, {})
+    assert alone.config.models[0].targets[1].node == "spark-9"
+    document["cluster"] = {"nodes": {"spark-1": {}}}
+    with pytest.raises(ConfigErrors) as caught:
+        parse_config(json.dumps(document).encode(), PATH, {})
+    assert [str(problem) for problem in caught.value.problems] == [
+        "models[0].targets[1].node: there is no node spark-9; did you mean spark-1?"
+    ]
+
+
+def test_an_empty_list_of_nodes_is_none() -> None:
+    assert parse_config(b"cluster:\n  nodes:\n", PATH, {}).config.cluster.nodes == {}
+
+
 def test_names_inside_of_sections_may_be_written_with_underscores() -> None:
     cluster = load({"node_id": "a", "nodes": {"a": {"backend_host": "10.0.0.1", "resources": {"memory_gb": 3}}}})
     assert cluster.config.cluster.nodes["a"].resources.memory_gb == 3
