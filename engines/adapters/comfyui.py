@@ -28,13 +28,17 @@ from engines.adapter import (
 )
 from engines.adapters.answers import read_server_health
 from engines.adapters.interpreter import build_environment, python_of, require_build
-from engines.gates.command import ALLOWED_NODES, read_names
+from engines.gates.command import ALLOWED_NODES, LIMITS, comfyui_base, read_names
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_single_node, check_weights, require_clean
 
 CUSTOM_NODES = "customNodes"
-_OPTIONS = {CUSTOM_NODES: Option(str), ALLOWED_NODES: Option(str)}
+_OPTIONS = {
+    CUSTOM_NODES: Option(str),
+    ALLOWED_NODES: Option(str),
+    **{name: Option(int, minimum=0 if name in ("freeMib", "keepHours") else 1, maximum=10**9) for name in LIMITS},
+}
 _MODELS_FILE = "llmgw-models.yaml"
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _CLASS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ .:()+|/-]{0,199}")
@@ -76,7 +80,7 @@ class ComfyUiAdapter:
         require_clean(spec, self.check_spec(spec))
         build = require_build(spec, build)
         tree = build.folder or build.executable.parent.parent
-        base, custom = spec.home / "base", read_names(spec, CUSTOM_NODES)
+        base, custom = comfyui_base(spec), read_names(spec, CUSTOM_NODES)
         models = base / _MODELS_FILE
         argv = (
             *(str(python_of(build)), str(tree / "main.py"), "--listen", spec.host, "--port", str(spec.port)),

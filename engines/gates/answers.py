@@ -1,5 +1,7 @@
 """How a gate answers: JSON, and errors in the envelope that engines and the gateway share."""
 
+from collections.abc import Mapping
+
 import falcon
 import msgspec
 from falcon.asgi import Request, Response
@@ -13,10 +15,10 @@ def write_json(resp: Response, value: object, status: int = 200) -> None:
     resp.data = msgspec.json.encode(value)
 
 
-def write_error(resp: Response, status: int, code: str, message: str) -> None:
-    """`{"error": {"message", "type", "code"}}`."""
+def write_error(resp: Response, status: int, code: str, message: str, facts: Mapping[str, int] | None = None) -> None:
+    """`{"error": {"message", "type", "code", …}}`; `facts` are numbers that a program may act on."""
     kind = "authentication_error" if status == 401 else "server_error" if status >= 500 else "invalid_request_error"
-    write_json(resp, {"error": {"message": message, "type": kind, "code": code}}, status)
+    write_json(resp, {"error": {"message": message, "type": kind, "code": code, **(facts or {})}}, status)
 
 
 async def answer_llmgw_error(
@@ -24,7 +26,7 @@ async def answer_llmgw_error(
 ) -> None:
     """One of our own errors: its status, code and message."""
     if resp is not None and isinstance(error, LlmgwError):
-        write_error(resp, error.http_status, error.code, error.message)
+        write_error(resp, error.http_status, error.code, error.message, getattr(error, "facts", None))
 
 
 async def answer_http_error(

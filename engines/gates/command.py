@@ -11,6 +11,15 @@ ALLOWED_NODES = "allowNodes"
 """Option of a ComfyUI runtime: classes of nodes, with commas between them."""
 
 
+LIMITS = {
+    "callerFilesMib": "--caller-files-mib",
+    "filesMib": "--files-mib",
+    "freeMib": "--free-mib",
+    "keepHours": "--keep-hours",
+}
+"""Options of a ComfyUI runtime about callers' files, and the gate's flags for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class GatePlace:
     """Where a gate stands."""
@@ -34,14 +43,22 @@ def build_gate_command(adapter: EngineAdapter, spec: EngineSpec, place: GatePlac
     if gate.kind is GateKind.GENERIC:
         words += [f"--route={route}" for route in sorted(adapter.routes)]
     else:
-        words += ["--state", str(place.state), *(f"--node={name}" for name in read_names(spec, ALLOWED_NODES))]
+        words += ["--state", str(place.state), "--base", str(comfyui_base(spec))]
+        limits = [(flag, spec.options[name]) for name, flag in LIMITS.items() if name in spec.options]
+        words += [word for flag, number in limits for word in (flag, str(number))]
+        words += [*(f"--node={name}" for name in read_names(spec, ALLOWED_NODES))]
     return EngineCommand(
         argv=tuple(words),
         environment=(("HOME", str(place.state)), ("PYTHONPATH", python_path()), ("PYTHONUNBUFFERED", "1")),
         read_only_paths=(str(ROOT),),
-        read_write_paths=(str(place.state),),
+        read_write_paths=(str(place.state), *((str(comfyui_base(spec)),) if gate.kind is GateKind.COMFYUI else ())),
         allow_jit=False,
     )
+
+
+def comfyui_base(spec: EngineSpec) -> Path:
+    """Where a runtime's ComfyUI keeps its files."""
+    return spec.home / "base"
 
 
 def read_names(spec: EngineSpec, option: str) -> tuple[str, ...]:

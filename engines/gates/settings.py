@@ -7,9 +7,11 @@ from pathlib import Path
 
 from core.errors import ConfigError
 from core.secret import Secret
+from engines.gates.comfyui.allowance import MIB, Allowance
 
 KINDS = ("generic", "comfyui")
 _KEY_BYTES = 4096
+_ALLOWED = Allowance()
 
 
 class KeyMissing(ConfigError):
@@ -36,6 +38,9 @@ class GateSettings:
     """What the engine itself is asked, to know whether it serves."""
     state: Path | None = None
     """A directory of the gate's own, which survives it."""
+    base: Path | None = None
+    """ComfyUI's own directory, with its `output`, `input` and `temp`."""
+    allowance: Allowance = _ALLOWED
     nodes: frozenset[str] = frozenset()
     """Further classes of ComfyUI nodes that callers may use."""
 
@@ -50,6 +55,14 @@ def parse_settings(argv: Sequence[str]) -> GateSettings:
     parser.add_argument("--key-file", type=Path, required=True)
     parser.add_argument("--engine-health", default="/health")
     parser.add_argument("--state", type=Path)
+    parser.add_argument("--base", type=Path)
+    for flag, number in (
+        ("--caller-files-mib", _ALLOWED.caller_bytes // MIB),
+        ("--files-mib", _ALLOWED.total_bytes // MIB),
+        ("--free-mib", _ALLOWED.free_bytes // MIB),
+        ("--keep-hours", int(_ALLOWED.keep_s / 3600)),
+    ):
+        parser.add_argument(flag, type=int, default=number)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--route", action="append", default=[])
     parser.add_argument("--node", action="append", default=[])
@@ -64,6 +77,13 @@ def parse_settings(argv: Sequence[str]) -> GateSettings:
         routes=tuple(given.route),
         engine_health=given.engine_health,
         state=given.state,
+        base=given.base,
+        allowance=Allowance(
+            caller_bytes=given.caller_files_mib * MIB,
+            total_bytes=given.files_mib * MIB,
+            free_bytes=given.free_mib * MIB,
+            keep_s=given.keep_hours * 3600.0,
+        ),
         nodes=frozenset(given.node),
     )
 

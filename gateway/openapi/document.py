@@ -15,13 +15,14 @@ _MEANINGS = {
     404: "There is no such thing.",
     405: "Not with this method.",
     409: "Its state forbids this.",
-    413: "The body is too large.",
+    413: "The body is too large, or would take more room than one may have.",
     415: "The body is of a kind that cannot be read.",
     429: "Too much at once; `Retry-After` says when to come back.",
     500: "A fault of the gateway.",
     502: "The engine failed.",
     503: "Not now; with `Retry-After` where waiting helps.",
     504: "It took too long.",
+    507: "There is no room for more files.",
 }
 
 

@@ -95,6 +95,9 @@ class ComfyUi(Inference):
     async def on_post(self, req: Request, resp: Response, rest: str = "") -> None:
         await self._pass_on(req, resp)
 
+    async def on_delete(self, req: Request, resp: Response, rest: str) -> None:
+        await self._pass_on(req, resp)
+
     async def _pass_on(self, req: Request, resp: Response) -> None:
         fields = read_headers(req.scope["headers"])
         request_id = self._ids.read_or_make(fields.get(b"x-request-id", b""))

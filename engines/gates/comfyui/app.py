@@ -1,5 +1,7 @@
 """Composition root of ComfyUI's gate: its parts, and which paths there are. What is not listed here does not exist."""
 
+import asyncio
+
 from falcon.asgi import App, Request, Response
 
 from core.errors import ConfigError
@@ -12,9 +14,10 @@ from engines.gates.comfyui.catalog import NodeCatalog
 from engines.gates.comfyui.desk import Desk
 from engines.gates.comfyui.engine import ComfyEngine
 from engines.gates.comfyui.events import PATH, Events
-from engines.gates.comfyui.files import Upload, View
+from engines.gates.comfyui.files import Files, Upload, View
 from engines.gates.comfyui.jobs import JobState
 from engines.gates.comfyui.prompts import Prompts, Workflows
+from engines.gates.comfyui.shelf import Shelf
 from engines.gates.comfyui.sockets import Sockets
 from engines.gates.comfyui.work import History, Interrupt, ProgressRoute, QueueRoute
 from engines.gates.door import HEALTH, Door
@@ -32,27 +35,29 @@ class ComfyGate:
 
     def __init__(self, settings: GateSettings, http: HttpClient, pool: UpstreamPool, log: EventLogger) -> None:
         """Raises: ConfigError without a state directory, StorageError."""
-        if settings.state is None:
-            raise ConfigError("the gate of ComfyUI needs a directory for its state (--state)")
+        if settings.state is None or settings.base is None:
+            raise ConfigError("the gate of ComfyUI needs a directory for its state (--state), and ComfyUI's (--base)")
         engine = ComfyEngine(http)
         nodes = NodeCatalog(engine, settings.nodes)
         sockets = Sockets()
         self._desk = desk = Desk(engine, settings.state, log, on_reconnect=nodes.forget, sockets=sockets)
+        self._shelf = shelf = Shelf(settings.base, settings.allowance, desk, log)
         target = pool.target("engine", "127.0.0.1", settings.engine_port)
         history = History(desk)
         app: GateApp = App(middleware=[Door(settings.key, prefix=API)])
         add_answers(app)
         app.add_route(HEALTH, Health(http, settings.engine_health))
         app.add_route("/v1/models", Models(settings.models))
-        app.add_route("/v1/workflows", Workflows(desk, nodes, log))
-        app.add_route("/prompt", Prompts(desk, nodes))
+        app.add_route("/v1/workflows", Workflows(desk, nodes, shelf, log))
+        app.add_route("/prompt", Prompts(desk, nodes, shelf))
         app.add_route("/progress/{name}", ProgressRoute(desk))
         app.add_route("/queue", QueueRoute(desk))
         app.add_route("/interrupt", Interrupt(desk))
         app.add_route("/history", history)
         app.add_route("/history/{name}", history, suffix="one")
-        app.add_route("/view", View(desk, target))
-        app.add_route("/upload/image", Upload(engine))
+        app.add_route("/view", View(desk, shelf, target))
+        app.add_route("/upload/image", Upload(engine, shelf))
+        app.add_route("/files", Files(shelf))
         app.add_route("/object_info", ObjectInfo(nodes))
         app.add_route("/object_info/{name}", ObjectInfo(nodes), suffix="one")
         app.add_route(PATH, Events(desk, sockets))
@@ -67,8 +72,10 @@ class ComfyGate:
         return path in _WEBSOCKETS
 
     async def run(self) -> None:
-        """Follow the work until cancelled."""
-        await self._desk.run()
+        """Follow the work, and keep the files within their limits, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._desk.run())
+            group.create_task(self._shelf.run())
 
 
 class ObjectInfo:

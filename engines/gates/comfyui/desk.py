@@ -96,6 +96,8 @@ class Desk:
         self._client_id = _read_client_id(state)
         self._jobs: dict[str, Job] = {record.id: Job(record) for record in self._ledger.load()}
         self._wake = asyncio.Event()
+        self._came = asyncio.Event()
+        """A moment whenever a prompt comes."""
         self._sockets = sockets if sockets is not None else Sockets()
         self._at_work = ""
         """Of the prompt that ComfyUI's last message was about, until it says that it is over."""
@@ -119,6 +121,8 @@ class Desk:
         classes = {node_id: node.class_type for node_id, node in workflow.graph.items()}
         job = Job(record, classes, accepted_s=float("inf"))
         self._jobs[job.id] = job
+        self._came.set()
+        self._came.clear()
         try:
             reply = await self._engine.submit(workflow.encode(job.id, self._client_id))
         except BaseException:
@@ -183,6 +187,34 @@ class Desk:
             await self._engine.delete_pending(job.id)
             self._wake.set()
             # It may have begun just then, and what runs is not deleted: look again.
+
+    async def stop(self, job: Job, error: JobError) -> None:
+        """End it, as failed by this error. Raises: as `cancel`."""
+        job.stopped_for = error
+        await self.cancel(job)
+
+    # what the shelf asks
+
+    async def until_busy(self) -> None:
+        """Until there is a prompt that is not over."""
+        while not self.open_jobs():
+            await self._came.wait()
+
+    def open_since(self) -> dict[str, float]:
+        """When the oldest prompt of each caller came that is not over."""
+        found: dict[str, float] = {}
+        for job in self.open_jobs():
+            found.setdefault(job.record.caller, job.record.accepted_at)
+        return found
+
+    def temporary_owners(self) -> dict[str, str]:
+        """Path in ComfyUI's temporary folder -> the caller in whose results it appeared."""
+        return {
+            f"{file.subfolder}/{file.name}".lstrip("/"): job.record.caller
+            for job in self._jobs.values()
+            for _, file in files_of(job.record.outputs)
+            if file.folder == "temp"
+        }
 
     async def _interrupt(self, job: Job) -> None:
         if not await self._engine.can_interrupt_one():
@@ -302,6 +334,8 @@ class Desk:
         self, job: Job, state: JobState, outputs: dict[str, object] | None = None, error: JobError | None = None
     ) -> None:
         kept = bound_outputs(outputs or {})
+        if state is JobState.CANCELLED and job.stopped_for is not None:
+            state, error = JobState.FAILED, job.stopped_for
         job.close(msgspec.structs.replace(job.record, state=state, outputs=kept, error=error))
         try:
             self._ledger.add(job.record)

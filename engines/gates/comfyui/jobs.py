@@ -119,6 +119,8 @@ class Job:
     """On the loop's clock, in this life of the gate."""
     is_cancelled: bool = False
     """Its caller wants it to end."""
+    stopped_for: JobError | None = None
+    """Why the gate itself wants it to end."""
     told_outputs: set[str] = field(default_factory=set)
     """Nodes whose results its caller's websockets have heard of."""
     running: str = ""

@@ -71,11 +71,12 @@ def require_upload(name: str) -> None:
 
 
 def may_view(caller: str, file: File, own_temporary: Collection[File]) -> bool:
-    """Whether a caller may read this file."""
+    """Whether a caller may read this file, and throw it away."""
     if file.folder not in _FOLDERS or not _NAME.fullmatch(file.name):
+        return False
+    parts = file.subfolder.split("/") if file.subfolder else []
+    if not all(part and part.strip(" .") == part and not _NOT_IN_PREFIX.search(part) for part in parts):
         return False
     if file.folder == "temp":
         return file in own_temporary
-    top, *rest = file.subfolder.split("/")
-    is_clean = all(part and part.strip(" .") == part and not _NOT_IN_PREFIX.search(part) for part in rest)
-    return top == caller and is_clean
+    return parts[:1] == [caller]

@@ -14,6 +14,7 @@ from engines.gates.comfyui.desk import Desk, PromptRefused
 from engines.gates.comfyui.graph import PromptBody, own_workflow, read_body
 from engines.gates.comfyui.jobs import Job, JobState, files_of
 from engines.gates.comfyui.places import File
+from engines.gates.comfyui.shelf import Shelf
 
 _FAILURES = {"engine_lost": 503}
 """Codes for which the same workflow may well succeed elsewhere, so the gateway may try; all others are the caller's."""
@@ -22,13 +23,14 @@ _FAILURES = {"engine_lost": 503}
 class Prompts:
     """`/prompt`, as ComfyUI has it."""
 
-    def __init__(self, desk: Desk, nodes: NodeCatalog) -> None:
+    def __init__(self, desk: Desk, nodes: NodeCatalog, shelf: Shelf) -> None:
         self._desk = desk
         self._nodes = nodes
+        self._shelf = shelf
 
     async def on_post(self, req: Request, resp: Response) -> None:
         try:
-            job, number, _ = await take_in(req, self._desk, self._nodes)
+            job, number, _ = await take_in(req, self._desk, self._nodes, self._shelf)
         except PromptRefused as error:
             write_refusal(resp, error)
             return
@@ -41,15 +43,16 @@ class Prompts:
 class Workflows:
     """`/v1/workflows`: one request for the whole work, so that it holds a slot as any other; who leaves ends it."""
 
-    def __init__(self, desk: Desk, nodes: NodeCatalog, log: EventLogger) -> None:
+    def __init__(self, desk: Desk, nodes: NodeCatalog, shelf: Shelf, log: EventLogger) -> None:
         self._desk = desk
         self._nodes = nodes
+        self._shelf = shelf
         self._log = log
         self._ending: set[asyncio.Task[None]] = set()
 
     async def on_post(self, req: Request, resp: Response) -> None:
         try:
-            job, _, asked = await take_in(req, self._desk, self._nodes)
+            job, _, asked = await take_in(req, self._desk, self._nodes, self._shelf)
         except PromptRefused as error:
             write_refusal(resp, error)
             return
@@ -74,11 +77,12 @@ class Workflows:
             self._log.warning("prompt_not_stopped", prompt=job.id, code=error.code, error=error.message)
 
 
-async def take_in(req: Request, desk: Desk, nodes: NodeCatalog) -> tuple[Job, float, PromptBody]:
+async def take_in(req: Request, desk: Desk, nodes: NodeCatalog, shelf: Shelf) -> tuple[Job, float, PromptBody]:
     """Raises: LlmgwError of many kinds; PromptRefused has an answer of its own."""
     caller = read_caller(req)
     asked = read_body(await read_bytes(req))
     workflow = own_workflow(asked, caller, await nodes.classes())
+    await shelf.admit_prompt(caller)
     job, number = await desk.submit(workflow, caller, read_handle(req))
     return job, number, asked
 

@@ -162,6 +162,7 @@ class Bench:
         return await self._spawn(
             "-m", "engines.gates", "comfyui", "--port", str(self.port), "--engine-port", str(self.engine_port),
             "--key-file", str(self.key_file), "--state", str(self.folder / "state"), "--model=art",
+            "--base", str(self.base), "--free-mib", "1",
             "--engine-health", "/system_stats", *self._arguments,
         )  # fmt: skip
 

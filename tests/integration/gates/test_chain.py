@@ -78,7 +78,7 @@ async def runtime(daemon: DaemonClient) -> RuntimeStatus:
 
 
 async def test_from_the_client_to_comfyui_and_back(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (up, daemon):
+    async with serving(tmp_path, ", options: {callerFilesMib: 64, freeMib: 1}") as (up, daemon):
         ada, bob = Client(up, "ada"), Client(up, "bob")
         status, told = await ada.ask("POST", "/v1/workflows", {"model": "org/art", "prompt": picture()})
         assert (status, told.get("status"), told.get("model")) == (200, "done", "org/art"), told
@@ -90,6 +90,10 @@ async def test_from_the_client_to_comfyui_and_back(tmp_path: Path) -> None:
             assert (await bob.ask("GET", f"{base}/history"))[1] == {}
             assert list((await ada.ask("GET", f"{base}/history"))[1]) == [told["id"]]
 
+        assert (await bob.ask("GET", "/v1/comfyui/org/art/files"))[1]["count"] == 0
+        kept = (await ada.ask("GET", "/v1/comfyui/org/art/files"))[1]
+        assert (kept["count"], kept["limit_bytes"]) == (1, 64 << 20)
+
         # Nobody becomes another by saying so, and the gate's own paths are no way round.
         forged = {"x-llmgw-caller": file["subfolder"], "x-llmgw-handle": "x"}
         assert (await bob.ask("GET", f"/v1/comfyui/org/art/view?{query}", **forged))[0] == 404
@@ -98,6 +102,10 @@ async def test_from_the_client_to_comfyui_and_back(tmp_path: Path) -> None:
         assert (await ada.ask("GET", "/v1/comfyui/nobody/queue"))[0] == 404
         reply = await up.http.fetch("GET", "/v1/comfyui/org/art/queue", timeout_s=10)
         assert reply.status == 401
+
+        assert (await bob.ask("DELETE", f"/v1/comfyui/org/art/view?{query}"))[0] == 404
+        assert (await ada.ask("DELETE", f"/v1/comfyui/org/art/view?{query}"))[0] == 204
+        assert (await ada.ask("GET", "/v1/comfyui/org/art/files"))[1]["count"] == 0
 
         # By its alias, a workflow is asked and answered under the alias.
         status, told = await bob.ask("POST", "/v1/workflows", {"model": "painter", "prompt": picture()})

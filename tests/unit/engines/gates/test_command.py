@@ -7,13 +7,24 @@ import pytest
 
 from engines.adapter import KEY_FILE, Build, EngineSpec, NodeFacts
 from engines.adapters.comfyui import ComfyUiAdapter, models_file
+from engines.gates.comfyui.allowance import Allowance
 from engines.gates.command import GatePlace, build_gate_command
 from engines.gates.settings import parse_settings
 from engines.policy import check_args
 from engines.registry import get_adapter
 
 SPEC = EngineSpec(
-    "r", "comfyui", ("art", "-x"), 8202, home=Path("/h"), options={"allowNodes": "A, B b ,", "customNodes": "n1,n2"}
+    "r",
+    "comfyui",
+    ("art", "-x"),
+    8202,
+    home=Path("/h"),
+    options={
+        "allowNodes": "A, B b ,",
+        "customNodes": "n1,n2",
+        "callerFilesMib": 7,
+        "keepHours": 0,
+    },
 )
 BUILD = Build("comfyui", "own", "own", Path("/venv/bin/python"), folder=Path("/srv/ComfyUI"))
 PLACE = GatePlace(8201, 8202, Path("/s"))
@@ -29,7 +40,8 @@ def test_a_gates_command_is_understood_by_the_gate(tmp_path: Path) -> None:
     assert settings.models == ("art", "-x")
     assert settings.nodes == {"A", "B b"}
     assert settings.key.reveal() == "sk-1" and "sk-1" not in str(settings)
-    assert command.read_write_paths == ("/s",)
+    assert command.read_write_paths == ("/s", "/h/base")
+    assert (settings.base, settings.allowance) == (Path("/h/base"), Allowance(caller_bytes=7 << 20, keep_s=0.0))
 
 
 def test_a_generic_gate_is_told_its_routes() -> None:
@@ -65,9 +77,20 @@ def test_models_are_found_where_the_weights_are(weights: Path | None, line: str)
 
 
 @pytest.mark.parametrize(
-    "option", [{"allowNodes": "../x"}, {"customNodes": "a/b"}, {"customNodes": "--port"}, {"allowNodes": "-x"}]
+    "option",
+    [
+        {"allowNodes": "../x"},
+        {"customNodes": "a/b"},
+        {"customNodes": "--port"},
+        {"allowNodes": "-x"},
+        {"callerFilesMib": 0},
+        {"filesMib": -1},
+        {"filesMib": "many"},
+        {"keepHours": -1},
+        {"keepHour": 1},
+    ],
 )
-def test_names_that_are_none_are_problems(option: dict[str, str]) -> None:
+def test_options_that_are_none_are_problems(option: dict[str, str | int]) -> None:
     assert ComfyUiAdapter().check_spec(replace(SPEC, options=option))
 
 
