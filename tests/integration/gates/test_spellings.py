@@ -20,6 +20,7 @@ DENIED = [
     ("GET", "/customnode/getlist"), ("POST", "/manager/reboot"), ("GET", "/manager/queue/start"),
     ("POST", "/v2/manager/queue/task"), ("POST", "/externalmodel/getlist"), ("GET", "/system_stats"), ("GET", "/"),
     ("GET", "/index.html"), ("GET", "/features"), ("GET", "/jobs"), ("GET", "/ws"), ("GET", "/asked"),
+    ("POST", "/files"), ("DELETE", "/files"), ("POST", "/ws"), ("DELETE", "/upload/image"), ("PATCH", "/view"),
     ("PUT", "/prompt"), ("DELETE", "/queue"), ("DELETE", "/history"), ("POST", "/view"), ("POST", "/object_info"),
 ]  # fmt: skip
 
@@ -79,10 +80,15 @@ async def test_nothing_outside_the_callers_folder_is_viewed(tmp_path: Path) -> N
             (bench.base / folder).mkdir(exist_ok=True)
             (bench.base / folder / "a.png").write_bytes(b"a picture")
         for query in VIEWS:
-            status = await send(bench.port, "GET", f"/view?{query.replace('OWN', 'direct')}")
-            assert status in (400, 404), query
+            for method in ("GET", "DELETE"):
+                status = await send(bench.port, method, f"/view?{query.replace('OWN', 'direct')}")
+                assert status in (400, 404), query
         assert not [line for line in await bench.asked() if "view" in line]
         assert await send(bench.port, "GET", "/view?filename=a.png&subfolder=direct") == 200
+        folders = ("output", "output/other", "input", "temp", "output/direct")
+        assert all((bench.base / folder / "a.png").exists() for folder in folders)
+        assert await send(bench.port, "DELETE", "/view?filename=a.png&subfolder=direct") == 204
+        assert [(bench.base / folder / "a.png").exists() for folder in folders] == [True] * 4 + [False]
 
 
 async def test_a_generic_gate_passes_its_list_and_nothing_else(tmp_path: Path) -> None:
