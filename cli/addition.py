@@ -220,7 +220,7 @@ def describe_model(model: Model, config: Config) -> dict[str, object]:
         "backend": next((place.backend for place in places if place.backend), ""),
         "servedBy": [place.runtime or place.backend for place in places],
         "engine": runtime.engine if runtime else "",
-        "weights": runtime.weights if runtime else "",
+        "weights": model.adapter or (runtime.weights if runtime else ""),
         "keepWarm": bool(runtime and runtime.keep_warm),
         "advertise": model.advertise,
     }

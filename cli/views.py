@@ -75,6 +75,9 @@ def runtime_details(runtime: RuntimeStatus, now: datetime) -> list[str]:
         ("keep warm", "yes" if runtime.keep_warm else "no"),
     ]
     lines = [runtime.id, *(f"  {name:10} {value}" for name, value in rows)]
+    if runtime.adapters:
+        lines.append(f"  {'adapters':10} {', '.join(runtime.adapters)}")
+    lines += [f"  adapter {name}: {why}" for name, why in runtime.adapter_failures.items()]
     if runtime.log:
         lines += ["  last lines of the engine:", *(f"    {line}" for line in runtime.log)]
     return lines

@@ -12,6 +12,15 @@ FORGET_AFTER_S = 6.0
 """A worker that was silent for so long is dead, and its requests with it."""
 
 
+class AdapterActivity(Message, frozen=True, kw_only=True):
+    """One worker's requests for one LoRA adapter of a runtime."""
+
+    in_use: int = 0
+    """At the engine, or waiting for a slot of it: until these have ended, the adapter must stay."""
+    idle_s: float | None = None
+    """Seconds since the last one ended; null: none has."""
+
+
 class RuntimeActivity(Message, frozen=True, kw_only=True):
     """One worker's requests for one runtime."""
 
@@ -27,6 +36,8 @@ class RuntimeActivity(Message, frozen=True, kw_only=True):
     """Of the active ones: those whose client does not read, so that the engine is paused for it."""
     stalled_s: float = 0.0
     """How long the request that waits longest for its next byte has waited; 0: none does."""
+    adapters: dict[str, AdapterActivity] = {}
+    """By name; those that a request was ever for."""
 
 
 class BackendActivity(Message, frozen=True, kw_only=True):

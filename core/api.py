@@ -4,6 +4,7 @@
     GET  /v1/routes                        -> one RouteTable per line, now and after every change, until closed
     POST /v1/runtimes/{id}/start           StartRequest -> RuntimeStatus
     POST /v1/runtimes/{id}/stop            -> RuntimeStatus
+    POST /v1/runtimes/{id}/adapter         AdapterRequest -> AdapterReply, once the engine has it
     POST /v1/runtimes/{id}/restart         -> RuntimeStatus
     GET  /v1/runtimes/{id}/logs?lines&follow  -> text lines
     POST /v1/reload                        -> ReloadResult
@@ -67,6 +68,10 @@ class RuntimeStatus(Message, frozen=True, kw_only=True):
     """At the engine, over all gateway workers."""
     queued_requests: int = 0
     """Waiting for a slot, or for the runtime to start."""
+    adapters: list[str] = []
+    """LoRA adapters that its engine holds now, of those that are loaded when they are needed."""
+    adapter_failures: dict[str, str] = {}
+    """Adapters that its engine did not take when they were last needed, and why."""
     log: list[str] = []
     """The engine's last lines, when it failed."""
 
@@ -158,6 +163,10 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     """File with the key that the target demands; the gateway's group may read it."""
     upstream_model: str = ""
     """The target's own name for the model; empty when it is the id that clients use."""
+    adapter: str = ""
+    """The LoRA adapter that the model is, as its engine calls it, where that is loaded when it is needed."""
+    adapter_loaded: bool = False
+    """Whether requests for it may be sent there now; while they may, it stays loaded."""
     routes: list[str] = []
     usage_when_asked: bool = False
     """Its streams say what they cost only to who asks for it (`stream_options.include_usage`); it knows the field."""
@@ -179,10 +188,17 @@ class RouteTarget(Message, frozen=True, kw_only=True):
     """The target must be told for whom a request is (`core/caller.py`)."""
     weight: int = 1
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request for this very model can be sent there now."""
+        return self.ready and (self.adapter_loaded or not self.adapter)
+
 
 class RouteModel(Message, frozen=True, kw_only=True):
     id: str
     kind: str = "chat"
+    parent: str = ""
+    """The model that this one is an adapter for."""
     advertise: bool = True
     aliases: list[str] = []
     context_window: int | None = None
@@ -274,6 +290,20 @@ class StartRequest(Message, frozen=True, kw_only=True):
     wait: bool = True
     """Answer when it runs or failed; else as soon as the start is under way."""
     reason: str = "operator"
+
+
+class AdapterRequest(Message, frozen=True, kw_only=True):
+    """A request needs this adapter. Who leaves before the answer wants it no longer."""
+
+    adapter: str
+    """As in `RouteTarget.adapter`."""
+
+
+class AdapterReply(Message, frozen=True, kw_only=True):
+    """It is loaded, and the route table says so."""
+
+    runtime: str
+    adapter: str
 
 
 class WeightsRequest(Message, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ import msgspec
 from core.activity import ActivityReport
 from core.admission import PlanReply, ServingReply, ServingRequest, WarmupReply
 from core.api import (
+    AdapterReply,
+    AdapterRequest,
     ErrorReply,
     NodeState,
     Progress,
@@ -78,6 +80,15 @@ class DaemonClient:
 
     async def stop_runtime(self, runtime_id: str) -> RuntimeStatus:
         return await self._call("POST", _runtime_path(runtime_id, "stop"), RuntimeStatus, timeout_s=600.0)
+
+    async def load_adapter(self, runtime_id: str, adapter: str) -> AdapterReply:
+        """Have the runtime's engine hold a LoRA adapter; returns when it does, which may be after others' requests.
+
+        Cancelled, it is wanted no longer.
+        """
+        path = _runtime_path(runtime_id, "adapter")
+        body = msgspec.json.encode(AdapterRequest(adapter=adapter))
+        return await self._call("POST", path, AdapterReply, body, timeout_s=_START_S)
 
     async def restart_runtime(self, runtime_id: str) -> RuntimeStatus:
         path = _runtime_path(runtime_id, "restart")

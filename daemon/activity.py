@@ -30,6 +30,15 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterUse:
+    """All workers together, for one LoRA adapter."""
+
+    in_use: int = 0
+    idle_s: float | None = None
+    """Seconds since the last request for it ended; None: none ever did."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Heard:
     report: ActivityReport
     at_s: float
@@ -42,6 +51,8 @@ class Activity:
     _heard: dict[str, _Heard] = field(default_factory=dict)
     _last_end_s: dict[str, float] = field(default_factory=dict)
     """When the last request of a runtime ended, kept after its worker is gone."""
+    _adapter_end_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Likewise of an adapter: (runtime, name)."""
     _own: dict[str, tuple[int, float]] = field(default_factory=dict)
     """What engines said last of their own work, and when."""
 
@@ -52,6 +63,10 @@ class Activity:
             if one.idle_s is not None:
                 ended_s = now_s - one.idle_s
                 self._last_end_s[runtime_id] = max(ended_s, self._last_end_s.get(runtime_id, ended_s))
+            for name, adapter in one.adapters.items():
+                if adapter.idle_s is not None:
+                    key, ended_s = (runtime_id, name), now_s - adapter.idle_s
+                    self._adapter_end_s[key] = max(ended_s, self._adapter_end_s.get(key, ended_s))
 
     def note_own(self, runtime_id: str, count: int, now_s: float) -> None:
         """An engine that works on after it answered has so much under way, or waiting, by its own counters."""
@@ -83,6 +98,16 @@ class Activity:
             for heard in self._heard.values()
             if name in heard.report.backends
         ]
+
+    def adapter_use(self, runtime_id: str, name: str, now_s: float) -> AdapterUse:
+        """What is under way for an adapter."""
+        self._forget(now_s)
+        parts = [heard.report.runtimes.get(runtime_id, RuntimeActivity()).adapters for heard in self._heard.values()]
+        ended_s = self._adapter_end_s.get((runtime_id, name))
+        return AdapterUse(
+            in_use=sum(adapters[name].in_use for adapters in parts if name in adapters),
+            idle_s=None if ended_s is None else now_s - ended_s,
+        )
 
     def all_have_seen(self, epoch: str, version: int, now_s: float) -> bool:
         """Whether every living worker dispatches by that route table or a newer one."""

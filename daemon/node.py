@@ -20,6 +20,7 @@ from core.files import set_mark
 from core.http.client import HttpClient
 from core.log import get_logger
 from core.runtime import Authority, RuntimeState
+from daemon.adapters import AdapterDesk
 from daemon.admitter import AdmissionRefused, Admitter
 from daemon.adoption import adopt_all, read_records, remove_stray_gates
 from daemon.apply import Applier
@@ -111,6 +112,9 @@ class Node:
             guard=self._guard,
             read_cards=lambda: self.admitter.refresh_cards(),
             warmup=self._warmup,
+        )
+        self.adapters = AdapterDesk(
+            self._shared, admitter.activity, self.publisher, self.publish, lambda: self.preparer
         )
 
     # Life of the program
@@ -362,6 +366,7 @@ class Node:
         self.preparer = preparer
         for controller in self.controllers.values():
             controller.use_node(preparer.node)
+        self.adapters.forget_failures()
         self._wake.set()
         return result
 
@@ -410,7 +415,7 @@ class Node:
         await self.publisher.publish(
             build_route_table(
                 config,
-                view_runtimes(config, self.controllers, self.preparer, self._intents.held),
+                view_runtimes(config, self.controllers, self.preparer, self._intents.held, self.adapters),
                 node=self.preparer.node,
                 epoch=self.publisher.epoch,
                 version=self.publisher.version,
@@ -428,7 +433,7 @@ class Node:
         runtime = config.runtimes.get(runtime_id)
         if runtime is None:
             return None
-        models = [model for model in config.models if runtime_id in model.runtimes()]
+        models = [model for model in config.models if runtime_id in model.runtimes() and not model.adapter]
         if always and not runtime.warmup:
             runtime = msgspec.structs.replace(runtime, warmup=True)
         return plan_warmup(runtime, models, get_adapter(runtime.engine).routes, served_models(config, runtime_id)[0])

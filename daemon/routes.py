@@ -22,7 +22,9 @@ from core.config.service_url import parse_service_url
 from core.runtime import RuntimeState
 from daemon.backend_keys import KeyFile
 from daemon.keys import config_keys
+from daemon.runtimes.spec import served_models
 from engines.adapter import EngineAdapter, tells_callers_apart
+from engines.lora_api import request_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class RuntimeView:
     """An operator stopped it."""
     ejected: str = ""
     """Why it is out of rotation though it runs; empty: it is not."""
+    adapters: frozenset[str] = frozenset()
+    """Those that are loaded and will stay for as long as the table says so."""
 
 
 class MadeKeys(Protocol):
@@ -109,6 +113,7 @@ def _model(config: Config, model: Model, aliases: list[str], targets: list[Route
     return RouteModel(
         id=model.id,
         kind=model.kind,
+        parent=_parent(config, model),
         advertise=model.advertise and is_enabled,
         aliases=aliases,
         context_window=model.context_window,
@@ -129,13 +134,14 @@ class _Targets:
         """Where it is served on this node."""
         places = [place for place in model.places() if place.node in ("", self.node)]
         return [
-            self._runtime(place) if place.runtime else self._backend(place)
+            self._runtime(model, place) if place.runtime else self._backend(place)
             for place in places
             if not place.runtime or place.runtime in self.views
         ]
 
-    def _runtime(self, place: ModelTarget) -> RouteTarget:
+    def _runtime(self, model: Model, place: ModelTarget) -> RouteTarget:
         view, runtime = self.views[place.runtime], self.config.runtimes[place.runtime]
+        adapter = (place.upstream_model or model.id) if model.adapter else ""
         return RouteTarget(
             id=f"{self.node}/{place.runtime}",
             runtime=place.runtime,
@@ -147,7 +153,9 @@ class _Targets:
             reason=view.ejected or view.reason,
             hold=view.hold,
             key_file=view.key_file,
-            upstream_model=place.upstream_model,
+            upstream_model=self._adapter_name(model, place) if adapter else place.upstream_model,
+            adapter=adapter,
+            adapter_loaded=adapter in view.adapters,
             routes=sorted(view.adapter.routes),
             usage_when_asked=view.adapter.usage_when_asked,
             max_concurrency=runtime.max_concurrency,
@@ -161,6 +169,12 @@ class _Targets:
             tells_callers_apart=tells_callers_apart(view.adapter),
             weight=place.weight,
         )
+
+    def _adapter_name(self, model: Model, place: ModelTarget) -> str:
+        """What a request must call the adapter; empty: the model's id."""
+        name, api = place.upstream_model or model.id, self.views[place.runtime].adapter.lora_api
+        asked = name if api is None else request_name(api, served_models(self.config, place.runtime)[0], name)
+        return "" if asked == model.id else asked
 
     def _backend(self, place: ModelTarget) -> RouteTarget:
         backend = self.config.backends[place.backend]
@@ -199,3 +213,11 @@ def backend_state(backend: Backend, key: KeyFile) -> str:
     if not backend.enabled:
         return "disabled"
     return "failed" if key.fault else "ready"
+
+
+def _parent(config: Config, model: Model) -> str:
+    """The first model that is the own of a runtime of an adapter's; empty where there is none, and for other models."""
+    if not model.adapter:
+        return ""
+    own = (other for other in config.models if not other.adapter)
+    return next((other.id for other in own if set(other.runtimes()) & set(model.runtimes())), "")

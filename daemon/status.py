@@ -48,6 +48,8 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         max_concurrency=runtime.max_concurrency if runtime else 1,
         active_requests=load.active,
         queued_requests=load.waiting,
+        adapters=sorted(node.adapters.usable(controller)),
+        adapter_failures=node.adapters.failures(controller),
         log=controller.last_log,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from core.hardware import Card
+from engines.lora_api import LoraApi
 
 
 class Health(StrEnum):
@@ -95,6 +96,10 @@ class EngineSpec:
     home: Path = field(default_factory=lambda: Path("/nonexistent"))
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Engine-specific settings from the config (`runtimes.<id>.options`), validated by the adapter."""
+    adapter_slots: int = 0
+    """LoRA adapters that it must be able to hold beside those of its options, loaded while it serves; 0: none."""
+    adapter_paths: tuple[str, ...] = ()
+    """Where those lie that are known by now."""
     rendezvous: Rendezvous | None = None
     """Set for a member of a group that serves one model on several nodes."""
 
@@ -182,6 +187,8 @@ class EngineAdapter(Protocol):
     overhead_mib: int | None
     """Host memory beside the weights, before anything was measured; None: it cannot be guessed."""
     lora: Lora
+    lora_api: LoraApi | None
+    """How adapters are loaded while it serves; None unless `lora` is `AT_RUN_TIME`."""
     multi_node: bool
     """Whether a model may be spread over several nodes (`EngineSpec.rendezvous`)."""
 

@@ -60,6 +60,8 @@ def _widest_specs(adapter: EngineAdapter) -> list[EngineSpec]:
         devices=("GPU-1", "GPU-2"), home=Path("/nonexistent"),
     )  # fmt: skip
     specs = [replace(spec, devices=()), replace(spec, context_length=0)]
+    if adapter.lora_api is not None:
+        specs.append(replace(spec, adapter_slots=2))
     meeting = Rendezvous(rank=1, size=2, address="10.0.0.1", port=29500, own_address="10.0.0.2")
     for options in WIDEST.get(adapter.name, []):
         wide = replace(spec, options=options)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from core.activity import REPORT_EVERY_S, ActivityReport, BackendActivity, RuntimeActivity
+from core.activity import REPORT_EVERY_S, ActivityReport, AdapterActivity, BackendActivity, RuntimeActivity
 from core.client import DaemonClient
 from core.clock import Clock
 from core.errors import LlmgwError
@@ -36,7 +36,7 @@ class Observer:
         found: dict[str, RuntimeActivity] = {}
         seen: dict[UnderWay, tuple[int, float]] = {}
         for load in loads:
-            if not load.runtime_id or (load.is_idle and load.ended_s is None):
+            if not load.runtime_id or (load.is_idle and load.ended_s is None and not load.adapters):
                 continue
             one = self._describe(load, seen, now_s)
             other = found.get(load.runtime_id)
@@ -63,6 +63,12 @@ class Observer:
             bytes_total=size_bytes,
             held_back=held_back,
             stalled_s=round(now_s - since_s, 3),
+            adapters={
+                name: AdapterActivity(
+                    in_use=one.in_use, idle_s=None if one.ended_s is None else round(now_s - one.ended_s, 3)
+                )
+                for name, one in load.adapters.items()
+            },
         )
 
 
@@ -82,6 +88,7 @@ def describe_backends(loads: Iterable[TargetLoad], now_s: float) -> dict[str, Ba
 
 
 def _join(one: RuntimeActivity, other: RuntimeActivity) -> RuntimeActivity:
+    """Of targets of one runtime. No adapter is at two of them."""
     idle_s = [each.idle_s for each in (one, other) if each.idle_s is not None]
     return RuntimeActivity(
         active=one.active + other.active,
@@ -90,6 +97,7 @@ def _join(one: RuntimeActivity, other: RuntimeActivity) -> RuntimeActivity:
         bytes_total=one.bytes_total + other.bytes_total,
         held_back=one.held_back + other.held_back,
         stalled_s=max(one.stalled_s, other.stalled_s),
+        adapters=one.adapters | other.adapters,
     )
 
 

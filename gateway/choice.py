@@ -57,14 +57,15 @@ class Choice:
         order = self._order(routes, entry.ready[path], body, beginning, probes=False)
         loads = [routes.upstreams[target.id].load for target in order.targets[: order.usable]]
         begun_s = monotonic()
-        with loads[0].wait():
+        # What a queued request is for stays loaded: it would wait in vain.
+        with loads[0].wait(), loads[0].staying(order.targets[0].adapter):
             slots = await loads[0].slots.wait(unit, entry.model.id, [load.slots for load in loads[1:]])
         if slots is None:
             return None
         chosen = next(target for target, load in zip(order.targets, loads, strict=False) if load.slots is slots)
         now = self._state.routes
         upstream = now.upstreams.get(chosen.id) if now is not None else None
-        if upstream is None or not upstream.is_ready:
+        if now is None or upstream is None or not upstream.is_ready or not _is_loaded(now, entry, chosen):
             slots.release(unit)
             return None
         self._sent(upstream.load, beginning)
@@ -122,3 +123,11 @@ def _with_first(order: Order, first: RouteTarget) -> Order:
     if first is order.targets[0]:
         return order
     return Order((first, *(target for target in order.targets if target is not first)), order.usable, Why.LOAD)
+
+
+def _is_loaded(now: Routes, entry: ModelEntry, chosen: RouteTarget) -> bool:
+    """Whether the target has the model's adapter, by the routes of this moment; where it is none, it needs none."""
+    if not chosen.adapter:
+        return True
+    model = now.lookup.models.get(entry.model.id)
+    return model is not None and any(one.id == chosen.id and one.is_usable for one in model.model.targets)

@@ -9,6 +9,7 @@ this worker's own, and `gateway/activity.py` tells the daemon of it.
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from core.api import RouteTarget
@@ -25,6 +26,16 @@ RECENT_S = 10.0
 _ALL_GOOD: Mapping[str, Standing] = {}
 
 
+@dataclass(slots=True)
+class AdapterLoad:
+    """One LoRA adapter of a target, as this worker uses it."""
+
+    in_use: int = 0
+    """Requests with a slot, or waiting for one: the daemon keeps the adapter loaded for them."""
+    ended_s: float | None = None
+    """When the last of them ended; monotonic."""
+
+
 class UnderWay(Protocol):
     """One request at an engine (`gateway.relay.InferencePlan`)."""
 
@@ -38,8 +49,8 @@ class TargetLoad:
     """One target, as this worker uses it."""
 
     __slots__ = (
-        "_changed", "_clock", "active", "backend_id", "done_bytes", "ended_s", "health", "is_ready", "recent",
-        "runtime_id", "slots", "under_way", "waiting",
+        "_changed", "_clock", "active", "adapters", "backend_id", "done_bytes", "ended_s", "health", "is_ready",
+        "recent", "runtime_id", "slots", "under_way", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +72,8 @@ class TargetLoad:
         self.done_bytes = 0
         """Of the answers that are over."""
         self.under_way: set[UnderWay] = set()
+        self.adapters: dict[str, AdapterLoad] = {}
+        """By name."""
         self._clock = clock
         self._changed = changed
 
@@ -79,6 +92,30 @@ class TargetLoad:
         self.ended_s = self._clock.monotonic_s()
         self.slots.release(unit)
         self._changed.set()
+
+    def enter(self, adapter: str) -> None:
+        """A request for the adapter has, or waits for, a slot."""
+        self.adapters.setdefault(adapter, AdapterLoad()).in_use += 1
+        self._changed.set()
+
+    def leave(self, adapter: str) -> None:
+        """It has none any more."""
+        load = self.adapters[adapter]
+        load.in_use -= 1
+        load.ended_s = self._clock.monotonic_s()
+        self._changed.set()
+
+    @contextmanager
+    def staying(self, adapter: str) -> Iterator[None]:
+        """Keep an adapter, if it is one, for as long as the block lasts."""
+        if not adapter:
+            yield
+            return
+        self.enter(adapter)
+        try:
+            yield
+        finally:
+            self.leave(adapter)
 
     @contextmanager
     def wait(self) -> Iterator[None]:

@@ -34,7 +34,8 @@ def list_model(model: RouteModel, created_s: int) -> Json:
     metadata: Json = {"kind": model.kind, "endpoints": offered_paths(model)}
     if model.context_window is not None:
         metadata["contextWindow"] = model.context_window
-    return {"id": model.id, "object": "model", "created": created_s, "owned_by": "llmgw", "metadata": metadata}
+    listed: Json = {"id": model.id, "object": "model", "created": created_s, "owned_by": "llmgw", "metadata": metadata}
+    return listed | {"parent": model.parent} if model.parent else listed
 
 
 def offered_paths(model: RouteModel) -> list[str]:
@@ -109,6 +110,8 @@ def describe_model(model: RouteModel) -> Json:
     entry["targets"] = [_describe_target(target) for target in model.targets]
     if model.aliases:
         entry["aliases"] = list(model.aliases)
+    if model.parent:
+        entry["parent"] = model.parent
     return entry
 
 

@@ -25,6 +25,7 @@ class _Rule:
 
 _LOADING = _Rule("model_loading", "is being loaded", 5)
 _HELD = _Rule("runtime_stopped", "was stopped by an operator", 0)
+_ADAPTER = _Rule("adapter_busy", "waits for its adapter to be loaded", 2)
 _UNKNOWN = _Rule("runtime_not_ready", "is not ready", 2)
 _RULES: dict[str, _Rule] = {
     RuntimeState.RUNNING: _Rule("runtime_not_ready", "runs but is out of rotation", 2),
@@ -51,6 +52,11 @@ class Unready:
     error: ApiError
     target: RouteTarget | None = None
     starts: bool = False
+
+    @property
+    def awaits_adapter(self) -> bool:
+        """Whether the target could answer if it had the model's adapter."""
+        return self.target is not None and _awaits_adapter(self.target)
 
 
 def explain_unready(entry: ModelEntry, path: str, asked: str) -> Unready:
@@ -90,7 +96,13 @@ def _hopelessness(target: RouteTarget) -> int:
 
 
 def _rule_of(target: RouteTarget) -> _Rule:
-    return _HELD if _is_held(target) else _RULES.get(target.state, _UNKNOWN)
+    if _is_held(target):
+        return _HELD
+    return _ADAPTER if _awaits_adapter(target) else _RULES.get(target.state, _UNKNOWN)
+
+
+def _awaits_adapter(target: RouteTarget) -> bool:
+    return target.ready and not target.is_usable
 
 
 def _is_held(target: RouteTarget) -> bool:

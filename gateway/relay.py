@@ -23,7 +23,7 @@ from gateway.key_limits import KeyLimiter
 from gateway.late_errors import find_dialect
 from gateway.loads import Loads
 from gateway.router import Order, Why
-from gateway.state import RouteState, Upstream
+from gateway.state import Routes, RouteState, Upstream
 from gateway.target_health import TargetHealth
 from gateway.tracing.tracing import Tracing
 from gateway.usage.account import Accountant
@@ -58,9 +58,9 @@ class InferencePlan(RelayPlan):
     """One request's way over its targets. It comes with a slot of the first; whoever makes it must `close` it."""
 
     __slots__ = (
-        "_candidates", "_dispatcher", "_doubts", "_has_slot", "_held", "_next", "_probed", "_sent", "_unit",
-        "_upstreams", "between_bytes_timeout_s", "edits_body", "first_byte_timeout_s", "is_short", "path", "progress",
-        "record", "says", "why",
+        "_candidates", "_dispatcher", "_doubts", "_has_adapters", "_has_slot", "_held", "_next", "_probed", "_sent",
+        "_unit", "_upstreams", "between_bytes_timeout_s", "edits_body", "first_byte_timeout_s", "is_short", "path",
+        "progress", "record", "says", "why",
     )  # fmt: skip
 
     error_event = _BROKEN_EVENT
@@ -85,6 +85,10 @@ class InferencePlan(RelayPlan):
         self._unit = unit
         self._has_slot = True
         """Of the first candidate, taken before this was made and not used yet."""
+        self._has_adapters = any(target.adapter for target in order.targets)
+        """Whether the model is an adapter: then a stay of it goes with each slot."""
+        if self._has_adapters:
+            self._enter(upstreams[order.targets[0].id])
         self._held: list[Upstream] = []
         self.is_short = False
         """Whether there was another target to ask, and no slot free at it."""
@@ -154,13 +158,22 @@ class InferencePlan(RelayPlan):
             target_id = self._candidates[self._next].id
             self._next += 1
             upstream = routes.upstreams.get(target_id)
-            if upstream is None or not upstream.is_ready:
+            if upstream is None or not upstream.is_ready or not self._is_loaded(routes, target_id):
                 continue
             if upstream.load.slots.try_take(self._unit):
                 self._upstreams = routes.upstreams
+                if self._has_adapters:
+                    self._enter(upstream)
                 return upstream
             self.is_short = True
         return None
+
+    def _is_loaded(self, routes: Routes, target_id: str) -> bool:
+        """Whether the target has the model's adapter now, where it needs one."""
+        if not self._has_adapters:
+            return True
+        entry = routes.lookup.models.get(self.record.served)
+        return entry is not None and any(target.id == target_id and target.is_usable for target in entry.model.targets)
 
     @property
     def was_used(self) -> bool:
@@ -171,8 +184,11 @@ class InferencePlan(RelayPlan):
         """Give back a slot that was never used."""
         if self._has_slot:
             self._has_slot = False
-            load = self._upstreams[self._candidates[0].id].load
+            upstream = self._upstreams[self._candidates[0].id]
+            load = upstream.load
             load.slots.release(self._unit)
+            if self._has_adapters:
+                self._leave(upstream)
             if self.why is Why.PROBE:
                 load.health.end_probe()
 
@@ -230,7 +246,7 @@ class InferencePlan(RelayPlan):
     def ended(self, outcome: RelayOutcome) -> None:
         # A target that was named for a retry which the client did not wait for was never asked.
         for upstream in self._held:
-            upstream.load.end(self, self._unit)
+            self._end(upstream)
             self._end_probe(upstream.load.health)
         self._held.clear()
         self.progress = None
@@ -248,12 +264,27 @@ class InferencePlan(RelayPlan):
             self._dispatcher.accountant.fill(record, outcome)
             self._dispatcher.endings.tell(record)
 
+    def _end(self, upstream: Upstream) -> None:
+        upstream.load.end(self, self._unit)
+        if self._has_adapters:
+            self._leave(upstream)
+
+    def _enter(self, upstream: Upstream) -> None:
+        adapter = self._route(upstream.target).adapter
+        if adapter:
+            upstream.load.enter(adapter)
+
+    def _leave(self, upstream: Upstream) -> None:
+        adapter = self._route(upstream.target).adapter
+        if adapter:
+            upstream.load.leave(adapter)
+
     def _release(self, attempt: Attempt) -> None:
         for upstream in self._held:
             if upstream.target is attempt.target:
                 self._held.remove(upstream)
                 load = upstream.load
-                load.end(self, self._unit)
+                self._end(upstream)
                 if attempt.ended in _AFTER_THE_HEAD:
                     load.health.failed(attempt.ended, detail=attempt.detail)
                 elif load.health.is_doubted and attempt.ended is Ended.COMPLETE and (attempt.status or 500) < 500:

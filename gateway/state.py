@@ -168,8 +168,8 @@ class RouteState:
         """Set when the routes change next."""
         return self._changed
 
-    async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float) -> bool:
-        """Wait until the routes satisfy `holds`; False when they do not within `timeout_s`."""
+    async def wait_until(self, holds: Callable[[Routes], bool], timeout_s: float | None) -> bool:
+        """Wait until the routes satisfy `holds`; False when they do not within `timeout_s`; None: for ever."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.routes is None or not holds(self.routes):

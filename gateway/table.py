@@ -98,7 +98,7 @@ def build_lookup(table: RouteTable, before: Lookup | None = None) -> Lookup:
 
 def _ready_by_path(model: RouteModel) -> dict[str, tuple[RouteTarget, ...]]:
     return {
-        path: tuple(target for target in model.targets if target.ready and offers(target, path))
+        path: tuple(target for target in model.targets if target.is_usable and offers(target, path))
         for path in (*INFERENCE_PATHS, *FORM_PATHS, *TRANSLATED)
     }
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 
 from core.client import DaemonClient
 from core.errors import LlmgwError
+from gateway.adapters import AdapterAsker
 from gateway.errors import ApiError, system_stopped
 
 _AGAIN_S = 5
@@ -26,6 +27,7 @@ class Waker:
 
     def __init__(self, daemon: DaemonClient) -> None:
         self._daemon = daemon
+        self.adapters = AdapterAsker(daemon)
         self._asking: dict[str, asyncio.Task[LlmgwError | None]] = {}
 
     async def start(self, runtime_id: str, model: str, settled: Awaitable[bool], wait_s: float) -> None:
@@ -60,6 +62,7 @@ class Waker:
 
     async def close(self) -> None:
         """Cancel what is still being asked."""
+        await self.adapters.close()
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

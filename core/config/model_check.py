@@ -27,6 +27,9 @@ def check_models(config: Config) -> Iterable[Problem]:
             yield Problem(f"{path}.id", f"{model.id} is defined twice", hint=f"also models[{seen[model.id]}]")
         seen.setdefault(model.id, index)
         yield from _check_served(config, model, path)
+        if model.adapter and not model.runtimes():
+            yield Problem(f"{path}.adapter", "has no runtime to load it", hint="set runtime, or a target with one")
+    yield from _check_adapters(config)
 
 
 def check_backends(config: Config) -> Iterable[Problem]:
@@ -70,6 +73,19 @@ def fill_keys(backends: Mapping[str, Backend], variables: Mapping[str, str]) -> 
         else:
             keys[name] = variables[variable]
     return keys, problems
+
+
+def _check_adapters(config: Config) -> Iterable[Problem]:
+    """An engine answers each name of its with one thing."""
+    names: dict[tuple[str, str], tuple[int, str]] = {}
+    for index, model in enumerate(config.models):
+        for place in model.places():
+            name = place.upstream_model or model.id
+            known = names.setdefault((place.runtime, name), (index, model.adapter))
+            if place.runtime and known[1] != model.adapter:
+                field = "upstreamModel" if model.upstream_model else "id"
+                hint = f"models[{known[0]}] is {known[1] or 'the runtime without an adapter'}"
+                yield Problem(f"models[{index}].{field}", f"{name} is something else for {place.runtime}", hint=hint)
 
 
 def _check_served(config: Config, model: Model, path: str) -> Iterable[Problem]:

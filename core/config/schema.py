@@ -62,6 +62,8 @@ class Model(Section, frozen=True, kw_only=True):
     runtime: str = ""
     backend: str = ""
     targets: list[ModelTarget] = []
+    adapter: str = ""
+    """A LoRA adapter's weights: the model is the runtime's own with them on top; empty: it is the runtime's own."""
     upstream_model: str = ""
     advertise: bool = True
     context_window: Positive | None = None
@@ -133,6 +135,8 @@ class Runtime(Section, frozen=True, kw_only=True):
     """Of the slots, for requests of the class `interactive` only."""
     request_startup_wait_ms: NonNegative = 1000
     """How long a request waits for the runtime to be loaded; the load goes on."""
+    max_loaded_adapters: Annotated[int, Meta(ge=1, le=256)] = 4
+    """How many adapters of `models[].adapter` its engine holds at once; others are loaded in their turn."""
     memory_gb: GiB | None = None
     """A hard limit for the unit and the estimate for admission."""
     gpus: Annotated[int, Meta(ge=0, le=64)] | list[str] | None = None

@@ -17,7 +17,7 @@ from daemon.local_api.firewall import FirewallResource
 from daemon.local_api.hardware import Doctor, Hardware, HardwareClear, Looking
 from daemon.local_api.jobs import WeightsFetch
 from daemon.local_api.keys import Keys, KeysRevoke
-from daemon.local_api.runtimes import RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
+from daemon.local_api.runtimes import RuntimeAdapter, RuntimeLogs, RuntimeRestart, RuntimeStart, RuntimeStop
 from daemon.local_api.state import Reload, Reloader, Routes, State
 from daemon.local_api.usage import Usage
 from daemon.local_api.verification import WeightsVerify
@@ -43,6 +43,7 @@ def create_app(  # noqa: PLR0913 - the parts of the daemon, met in one place
     app.add_route("/v1/runtimes/{runtime_id}/start", RuntimeStart(node))
     app.add_route("/v1/runtimes/{runtime_id}/stop", RuntimeStop(node))
     app.add_route("/v1/runtimes/{runtime_id}/restart", RuntimeRestart(node))
+    app.add_route("/v1/runtimes/{runtime_id}/adapter", RuntimeAdapter(node))
     app.add_route("/v1/runtimes/{runtime_id}/logs", RuntimeLogs(node))
     app.add_route("/v1/runtimes/{runtime_id}/plan", RuntimePlan(node))
     app.add_route("/v1/runtimes/{runtime_id}/admit", RuntimeAdmit(node))

@@ -6,7 +6,7 @@ import falcon
 import falcon.asgi
 import msgspec
 
-from core.api import RuntimeStatus, StartRequest
+from core.api import AdapterReply, AdapterRequest, RuntimeStatus, StartRequest
 from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
@@ -50,6 +50,18 @@ class RuntimeRestart(_Runtime):
 
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, runtime_id: str) -> None:
         await self._answer(resp, await self._node.restart(runtime_id))
+
+
+class RuntimeAdapter(_Runtime):
+    """Have its engine hold a LoRA adapter; a caller who leaves wants it no longer."""
+
+    role = Role.GATEWAY
+
+    async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, runtime_id: str) -> None:
+        request = await read_body(req, AdapterRequest)
+        await self._node.adapters.ensure(self._node.controller(runtime_id), request.adapter)
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(AdapterReply(runtime=runtime_id, adapter=request.adapter))
 
 
 class RuntimeLogs(_Runtime):

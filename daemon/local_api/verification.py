@@ -91,7 +91,7 @@ class WeightsVerify:
 def sources_by_name(config: Config) -> dict[str, str]:
     """What a runtime and the models that it serves are called -> the source of its weights. Pure."""
     sources = {
-        model.id: config.runtimes[runtime_id].weights
+        model.id: model.adapter or config.runtimes[runtime_id].weights
         for model in config.models
         for runtime_id in model.runtimes()
         if runtime_id in config.runtimes

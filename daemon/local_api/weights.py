@@ -17,19 +17,20 @@ from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
 from daemon.runtimes.prepare import weights_directory
+from daemon.runtimes.spec import declared_adapters
 from engines.stored import StoredUnit, list_units, remove_unit, units_of, unused_units
 from engines.weights import parse_source, resolve, size_bytes
 
 
 def used_paths(config: Config, folder: Path) -> dict[str, list[Path]]:
-    """Runtime -> where its weights lie, or would if they were whole; also of runtimes that do not run."""
+    """Runtime -> where its weights and adapters lie, or would if they were whole; also of runtimes that do not run."""
     units, used = list_units(folder), dict[str, list[Path]]()
     for runtime_id, runtime in config.runtimes.items():
-        if runtime.weights:
+        for source in (runtime.weights, *declared_adapters(config, runtime_id).values()):
             with contextlib.suppress(LlmgwError):
-                found = resolve(runtime.weights, folder)
-                made = [unit.path for unit in units_of(parse_source(runtime.weights), units, folder)]
-                used[runtime_id] = [*made, *([found] if found is not None else [])]
+                found = resolve(source, folder) if source else None
+                made = [unit.path for unit in units_of(parse_source(source), units, folder)] if source else []
+                used[runtime_id] = [*used.get(runtime_id, []), *made, *([found] if found is not None else [])]
     return used
 
 

@@ -20,7 +20,7 @@ from daemon.runtimes.devices import CPU, Placement
 from daemon.runtimes.engine_key import ensure_key
 from daemon.runtimes.health import Probe
 from daemon.runtimes.ports import choose_port
-from daemon.runtimes.spec import engine_spec, spec_hash, start_deadline_s
+from daemon.runtimes.spec import declared_adapters, engine_spec, spec_hash, start_deadline_s
 from daemon.runtimes.unit import Account, Surroundings, build_gate_unit, build_unit
 from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, NodeFacts
 from engines.builds import find_build, how_to_install, own_build
@@ -46,6 +46,12 @@ class WeightsMissing(NotFoundError):
     """The model's weights are not on this machine."""
 
     code = "weights_missing"
+
+
+class AdapterUnknown(NotFoundError):
+    """No model of the config is this adapter."""
+
+    code = "adapter_unknown"
 
 
 class SpecRefused(ConfigError):
@@ -97,7 +103,7 @@ class Preparer:
         home = self.layout.homes / slug(runtime_id)
         ports = (port, *self._gated_ports(adapter, {*taken, port}, is_free))
         spec = engine_spec(self.config, runtime_id, port=port, weights=weights, home=home)
-        spec = replace(spec, devices=placement.devices)
+        spec = replace(spec, devices=placement.devices, adapter_paths=self._adapter_paths(runtime_id))
         # The engine of a gated runtime listens elsewhere: the runtime's own port is its gate's.
         spec, asked = replace(spec, port=ports[-1]), spec
         self._judge(adapter, spec)
@@ -196,6 +202,22 @@ class Preparer:
                 f"the weights {runtime.weights} are not on this machine", hint=f"llmgw model add {runtime.weights}"
             )
         return path
+
+    def find_adapter(self, runtime_id: str, name: str) -> Path:
+        """Where a declared adapter lies. Raises: AdapterUnknown, WeightsMissing, SourceInvalid."""
+        source = declared_adapters(self.config, runtime_id).get(name)
+        if source is None:
+            raise AdapterUnknown(f"no model of runtime {runtime_id} is an adapter {name}", hint="llmgw model list")
+        path = resolve_weights(source, weights_directory(self.config, self.layout))
+        if path is None:
+            raise WeightsMissing(f"the adapter {source} is not on this machine", hint=f"llmgw weights fetch {source}")
+        return path
+
+    def _adapter_paths(self, runtime_id: str) -> tuple[str, ...]:
+        """Those that are here by now; the unit lets the engine see them."""
+        folder = weights_directory(self.config, self.layout)
+        found = [resolve_weights(source, folder) for source in declared_adapters(self.config, runtime_id).values()]
+        return tuple(str(path) for path in found if path is not None)
 
     def _judge(self, adapter: EngineAdapter, spec: EngineSpec) -> None:
         problems = [

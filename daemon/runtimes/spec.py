@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from core.config.schema import Config, Runtime
+from core.config.backend import ModelTarget
+from core.config.schema import Config, Model, Runtime
 from engines.adapter import EngineSpec
 
 _LIVE_FIELDS = frozenset(
@@ -28,13 +29,31 @@ _DEADLINE_PER_GIB_S = 20.0
 
 def served_models(config: Config, runtime_id: str) -> tuple[str, ...]:
     """The names under which the engine must know its model; the runtime's own id when no model uses it."""
-    names = [
-        place.upstream_model or model.id
+    own = [model for model in config.models if not model.adapter]
+    names = [_name(model, place) for model in own for place in model.places() if place.runtime == runtime_id]
+    return tuple(dict.fromkeys(names)) or (runtime_id,)
+
+
+def declared_adapters(config: Config, runtime_id: str) -> dict[str, str]:
+    """The adapters that models of this runtime are: the engine's name for each -> the source of its weights."""
+    return {
+        _name(model, place): model.adapter
         for model in config.models
         for place in model.places()
-        if place.runtime == runtime_id
-    ]
-    return tuple(dict.fromkeys(names)) or (runtime_id,)
+        if place.runtime == runtime_id and model.adapter
+    }
+
+
+def _name(model: Model, place: ModelTarget) -> str:
+    return place.upstream_model or model.id
+
+
+def adapter_slots(config: Config, runtime_id: str) -> int:
+    """How many of them its engine must be able to hold; 0: there are none, and no room is kept for any."""
+    runtime = config.runtimes[runtime_id]
+    if not declared_adapters(config, runtime_id) and runtime.options.get("runtimeLora") is not True:
+        return 0
+    return runtime.max_loaded_adapters
 
 
 def spec_hash(config: Config, runtime_id: str) -> str:
@@ -43,6 +62,8 @@ def spec_hash(config: Config, runtime_id: str) -> str:
     fields = {k: v for k, v in msgspec.to_builtins(runtime).items() if k not in _LIVE_FIELDS}
     if runtime.engine in _TOLD_NO_SLOTS:
         del fields["maxConcurrency"]
+    # Which adapters there are is not the engine's affair: they come and go while it runs.
+    fields["maxLoadedAdapters"] = adapter_slots(config, runtime_id)
     fields["served"] = served_models(config, runtime_id)
     fields["user"] = config.engines.user
     own = config.engines.own_build(runtime.engine)
@@ -76,4 +97,5 @@ def engine_spec(config: Config, runtime_id: str, *, port: int, weights: Path | N
         health_url=runtime.health_url,
         home=home,
         options=runtime.options,
+        adapter_slots=adapter_slots(config, runtime_id),
     )

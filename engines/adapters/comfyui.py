@@ -29,6 +29,7 @@ from engines.adapter import (
 from engines.adapters.answers import read_server_health
 from engines.adapters.interpreter import build_environment, python_of, require_build
 from engines.gates.command import ALLOWED_NODES, LIMITS, comfyui_base, read_names
+from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_single_node, check_weights, require_clean
@@ -64,6 +65,7 @@ class ComfyUiAdapter:
     usage_when_asked = False  # a workflow has no tokens
     overhead_mib: int | None = 4096
     lora = Lora.NEVER
+    lora_api: LoraApi | None = None
     multi_node = False
     metrics_path: str | None = "/metrics"
 

@@ -8,6 +8,7 @@ so `demands_key` stays False.
 from engines.adapter import Build, EngineCommand, EngineSpec, Gate, Health, HealthProbe, Lora, NodeFacts, Progress
 from engines.adapters.answers import read_unknown_health
 from engines.adapters.placeholders import DEFAULT_HEALTH, check_words, fill
+from engines.lora_api import LoraApi
 from engines.options import check_options
 from engines.spec import check_common, check_single_node, require_clean
 
@@ -25,6 +26,7 @@ class CommandAdapter:
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
     overhead_mib: int | None = None  # nobody knows what a foreign command needs: `memoryGb` tells
     lora = Lora.NEVER
+    lora_api: LoraApi | None = None
     multi_node = False
     metrics_path: str | None = None
 

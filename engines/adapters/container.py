@@ -34,6 +34,7 @@ from engines.adapter import (
 )
 from engines.adapters.answers import read_unknown_health
 from engines.adapters.placeholders import DEFAULT_HEALTH, KEY_PLACEHOLDER, check_words, fill
+from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.spec import check_common, check_single_node, check_weights, require_clean
 
@@ -73,6 +74,7 @@ class ContainerAdapter:
     routes = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/tokenize"})
     overhead_mib: int | None = None
     lora = Lora.NEVER
+    lora_api: LoraApi | None = None
     gate: Gate | None = None
     works_on = False
     multi_node = False

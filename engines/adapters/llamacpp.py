@@ -37,6 +37,7 @@ from engines.adapter import (
 )
 from engines.adapters.answers import read_server_health
 from engines.adapters.scaled_lora import SCALED_LORA_OPTIONS, check_scaled_lora, read_scaled_lora
+from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_single_node, check_weights, is_clean, require_clean
@@ -74,6 +75,7 @@ class LlamaCppAdapter:
     )  # fmt: skip
     overhead_mib: int | None = 768  # the context's keys and values, and compute buffers of a small model
     lora = Lora.AT_START
+    lora_api: LoraApi | None = None
     multi_node = False
     metrics_path: str | None = "/metrics"
 

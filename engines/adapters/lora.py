@@ -23,6 +23,11 @@ def read_lora(spec: EngineSpec) -> list[tuple[str, str]]:
     return pairs
 
 
+def readable_adapters(spec: EngineSpec) -> tuple[str, ...]:
+    """Every path that the engine may be told to load an adapter from."""
+    return (*(path for _, path in read_lora(spec)), *spec.adapter_paths)
+
+
 def check_lora(spec: EngineSpec) -> list[str]:
     """Everything wrong with the adapters, as sentences."""
     problems = []

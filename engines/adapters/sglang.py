@@ -9,7 +9,8 @@ Written against 0.5.23 (its help, routes and metrics). What is not obvious:
 - Refused, then 503 with an empty body for some seconds, then 200.
 - Several nodes: `--nnodes`, `--node-rank`, `--dist-init-addr HOST:PORT`; ranks above 0 answer `/health` and no request.
 - `/metrics` needs `--enable-metrics`.
-- LoRA needs pinned memory, so a card.
+- LoRA needs pinned memory, so a card. Adapters that are loaded while it serves are written from its help and its
+  source alone: no card was at hand to run them on.
 """
 
 from engines.adapter import (
@@ -34,7 +35,8 @@ from engines.adapters.interpreter import (
     readable_paths,
     require_build,
 )
-from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora
+from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora, readable_adapters
+from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_weights, require_clean
@@ -62,6 +64,9 @@ _ON_THE_CPU = (
     *("--disable-overlap-schedule",),
 )
 
+_USUAL_RANK = 64
+"""Of adapters that nobody gave a bound for (`options.maxLoraRank`)."""
+
 
 class SglangAdapter:
     """See the module."""
@@ -82,6 +87,7 @@ class SglangAdapter:
     )
     overhead_mib: int | None = 4096  # three interpreters with torch
     lora = Lora.AT_RUN_TIME
+    lora_api: LoraApi | None = LoraApi("/load_lora_adapter", "/unload_lora_adapter", asked_with_base=True)
     multi_node = True
     metrics_path: str | None = "/metrics"
 
@@ -92,8 +98,8 @@ class SglangAdapter:
             for model in spec.served_models
             if ":" in model
         )
-        if not spec.devices and (read_lora(spec) or spec.options.get("runtimeLora") is True):
-            problems.append("options.lora needs a card: sglang cannot load adapters on the CPU")
+        if not spec.devices and (read_lora(spec) or spec.adapter_slots):
+            problems.append("adapters need a card: sglang cannot load them on the CPU")
         return problems + check_lora(spec) + (check_parallel(spec) if not problems else [])
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
@@ -114,7 +120,7 @@ class SglangAdapter:
         return EngineCommand(
             argv=argv,
             environment=build_environment(spec, build, facts, _defaults(spec)),
-            read_only_paths=(*readable_paths(spec, build), *(path for _, path in read_lora(spec))),
+            read_only_paths=(*readable_paths(spec, build), *readable_adapters(spec)),
             read_write_paths=(str(spec.home),),
         )
 
@@ -152,9 +158,13 @@ def _parallel(spec: EngineSpec) -> tuple[str, ...]:
 
 def _lora(spec: EngineSpec) -> tuple[str, ...]:
     adapters = [f"{name}={path}" for name, path in read_lora(spec)]
-    if not adapters and spec.options.get("runtimeLora") is not True:
+    if not adapters and not spec.adapter_slots:
         return ()
     sizes = option_flags(spec, {"maxLoras": "--max-loras-per-batch", "maxLoraRank": "--max-lora-rank"})
+    if spec.adapter_slots:
+        # What it begins with tells it how large adapters are; of those that come later it must be told.
+        rank = () if "maxLoraRank" in spec.options else (f"--max-lora-rank={_USUAL_RANK}",)
+        sizes = (*sizes, *rank, "--lora-target-modules", "all")
     return ("--enable-lora", *sizes, *(("--lora-paths", *adapters) if adapters else ()))
 
 

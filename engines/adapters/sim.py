@@ -19,6 +19,7 @@ from engines.adapter import (
     Progress,
 )
 from engines.adapters.answers import read_server_health
+from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.own_tree import ROOT, python_path
 from engines.prometheus import read_samples
@@ -60,6 +61,7 @@ class SimAdapter:
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 64  # an interpreter
     lora = Lora.NEVER
+    lora_api: LoraApi | None = None
     multi_node = True
     metrics_path: str | None = "/metrics"
 

@@ -31,6 +31,7 @@ from engines.adapters.interpreter import (
     readable_paths,
     require_build,
 )
+from engines.lora_api import LoraApi
 from engines.options import check_options
 from engines.spec import check_common, check_single_node, check_weights, require_clean
 
@@ -53,6 +54,7 @@ class TrtLlmAdapter:
     routes = frozenset({"/v1/chat/completions", "/v1/completions"})
     overhead_mib: int | None = 8192
     lora = Lora.NEVER
+    lora_api: LoraApi | None = None
     multi_node = False
     metrics_path: str | None = None
 

@@ -12,7 +12,8 @@ Written against 0.32.0 (its `--help=all`, its routes and metrics, and the CPU bu
 - The model is a positional argument (`--model` is refused by `vllm serve`).
 - Several nodes: the same command everywhere with `--nnodes`, `--node-rank`, `--master-addr`, `--master-port`; ranks
   above 0 are `--headless` and serve nothing at all, not even `/health`.
-- LoRA at run time (`/v1/load_lora_adapter`) needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING` and `--enable-lora`.
+- LoRA at run time (`/v1/load_lora_adapter`) needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING` and `--enable-lora`. Unloading
+  forgets the name at once; the weights go when room is needed, so `--max-cpu-loras` must not be less than we load.
 - A client that leaves aborts its request within 1.5 s.
 """
 
@@ -37,7 +38,8 @@ from engines.adapters.interpreter import (
     readable_paths,
     require_build,
 )
-from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora
+from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora, readable_adapters
+from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
 from engines.spec import check_common, check_weights, require_clean
@@ -80,6 +82,7 @@ class VllmAdapter:
     )
     overhead_mib: int | None = 4096  # two interpreters with torch, and pinned buffers
     lora = Lora.AT_RUN_TIME
+    lora_api: LoraApi | None = LoraApi("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
     multi_node = True
     metrics_path: str | None = "/metrics"
 
@@ -113,7 +116,7 @@ class VllmAdapter:
         return EngineCommand(
             argv=argv,
             environment=build_environment(spec, build, facts, _defaults(spec)),
-            read_only_paths=(*readable_paths(spec, build), *(path for _, path in read_lora(spec))),
+            read_only_paths=(*readable_paths(spec, build), *readable_adapters(spec)),
             read_write_paths=(str(spec.home),),
         )
 
@@ -165,15 +168,20 @@ def _kv_cache(spec: EngineSpec) -> tuple[str, ...]:
 
 def _lora(spec: EngineSpec) -> tuple[str, ...]:
     modules = [f"{name}={path}" for name, path in read_lora(spec)]
-    if not modules and spec.options.get("runtimeLora") is not True:
+    if not modules and not spec.adapter_slots:
         return ()
     words = ["--enable-lora", *option_flags(spec, {"maxLoras": "--max-loras", "maxLoraRank": "--max-lora-rank"})]
+    if spec.adapter_slots:
+        held = spec.adapter_slots + len(modules)
+        batch = spec.options.get("maxLoras")
+        words += [] if isinstance(batch, int) else [f"--max-loras={held}"]
+        words += [f"--max-cpu-loras={max(held, batch) if isinstance(batch, int) else held}"]
     return (*words, *(("--lora-modules", *modules) if modules else ()))
 
 
 def _defaults(spec: EngineSpec) -> dict[str, str]:
     defaults = {"VLLM_NO_USAGE_STATS": "1"}
-    if spec.options.get("runtimeLora") is True:
+    if spec.adapter_slots:
         defaults["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     if spec.rendezvous and spec.rendezvous.own_address:
         defaults["VLLM_HOST_IP"] = spec.rendezvous.own_address

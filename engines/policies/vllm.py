@@ -14,6 +14,7 @@ _METRICS = "llmgw reads the metrics"
 _REFUSED: dict[str, str] = {
     **group(OURS, "--host --port --uds --model --served-model-name --max-model-len --max-num-seqs --runner --task"),
     **group(OURS, "--enable-lora --no-enable-lora --lora-modules --max-loras --max-lora-rank --default-mm-loras"),
+    **group(OURS, "--max-cpu-loras"),
     **group(SECRET, "--api-key --hf-token"),
     **group(CARDS, "--tensor-parallel-size -tp --pipeline-parallel-size -pp --nnodes -n --node-rank -r --headless"),
     **group(CARDS, "--master-addr --master-port --distributed-executor-backend --device-ids --worker-use-ray"),
@@ -50,7 +51,7 @@ _ALLOWED = frozenset(
     --kernel-config --eplb-config --language-model-only --no-language-model-only --lora-dtype --lora-target-modules
     --specialize-active-lora --no-specialize-active-lora --enable-tower-connector-lora
     --no-enable-tower-connector-lora --enable-mixed-moe-lora-format --no-enable-mixed-moe-lora-format
-    --max-cpu-loras --max-lora-cls-labels --enable-server-load-tracking --no-enable-server-load-tracking
+    --max-lora-cls-labels --enable-server-load-tracking --no-enable-server-load-tracking
     --exclude-tools-when-tool-choice-none --no-exclude-tools-when-tool-choice-none --numa-bind --no-numa-bind
     --numa-bind-cpus --numa-bind-nodes --no-trust-remote-code --no-trust-request-chat-template
     --no-trust-request-mm-kwargs --no-enable-prompt-embeds --no-enable-mm-embeds --no-enable-ssl-refresh

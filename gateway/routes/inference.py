@@ -11,6 +11,7 @@ from time import monotonic
 from falcon import MEDIA_JSON
 from falcon.asgi import Request, Response
 
+from core.api import RouteTarget
 from core.http.asgi import SPLICE_EXTENSION, Scope
 from core.http.plan import Refusal, RelayOutcome
 from core.http.pool import Target
@@ -34,6 +35,7 @@ from gateway.request_log import RequestIds
 from gateway.state import Routes
 from gateway.table import ModelEntry
 from gateway.tracing.trace import Trace
+from gateway.turns import limits_of
 from gateway.wake import Waker
 
 MAX_BODY_BYTES = 64 << 20
@@ -262,6 +264,9 @@ class Inference:
     async def _wait_ready(self, entry: ModelEntry, model: str) -> None:
         """Have the model started if need be, and give it a moment. Raises: ApiError when it is not ready then."""
         unready = explain_unready(entry, self.path, model)
+        if unready.target is not None and unready.awaits_adapter:
+            await self._wait_adapter(unready.target, model)
+            return
         if unready.target is None or not unready.error.retry_after_s:
             raise unready.error
         wait_s = unready.target.request_startup_wait_ms / 1000
@@ -275,6 +280,25 @@ class Inference:
         found = routes.lookup.models.get(model) if routes is not None and routes.lookup.table.serving else None
         if found is not None and not found.ready[self.path]:
             raise explain_unready(found, self.path, model).error
+
+    async def _wait_adapter(self, target: RouteTarget, model: str) -> None:
+        """Have the model's adapter loaded, and wait for that as for a slot. Raises: ApiError."""
+        limits, load = limits_of(target), self._dispatcher.loads.of(target)
+        if load.waiting >= limits.queue:
+            message = f"Too many requests wait for the model '{cut(model)}'."
+            raise ApiError(429, "RUNTIME_QUEUE_FULL", message, model=model, retry_after_s=limits.retry_after_s)
+        with load.wait():
+            settled = self._state.wait_until(lambda now: not self._awaits_adapter(now, model), limits.queue_timeout_s)
+            if await self._waker.adapters.load(target.runtime, target.adapter, cut(model), settled):
+                return
+        message = f"The adapters that are loaded are all in use, and that of the model '{cut(model)}' is not."
+        raise ApiError(429, "adapter_busy", message, model=model, retry_after_s=limits.retry_after_s)
+
+    def _awaits_adapter(self, routes: Routes, model: str) -> bool:
+        entry = routes.lookup.models.get(model)
+        if entry is None or entry.ready[self.path] or not routes.lookup.table.serving:
+            return False
+        return explain_unready(entry, self.path, model).awaits_adapter
 
     def _is_settled(self, routes: Routes, model: str) -> bool:
         """Whether waiting on has no purpose: the model is ready, is gone, or has failed."""

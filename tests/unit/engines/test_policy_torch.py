@@ -23,7 +23,8 @@ REFUSED_VLLM = [
     "--model", "--model=/etc", "--mode", "--served-model-name", "--served_model_name=x", "--served-model", "--serv",
     "--served_model", "--max-model-len", "--max_model_len=1", "--max-model", "--max-num-seqs", "--max_num_seqs",
     "--runner", "--runner=pooling", "--runn", "--enable-lora", "--enable_lora", "--no-enable-lora", "--lora-modules",
-    "--lora-modules=x=/etc", "--lora_modules", "--lora-mod", "--max-loras", "--max-lora-rank", "--default-mm-loras",
+    "--lora-modules=x=/etc", "--lora_modules", "--lora-mod", "--max-loras", "--max-lora-rank", "--max-cpu-loras",
+    "--default-mm-loras",
     # cards and nodes
     "-tp", "-tp=8", "--tensor-parallel-size", "--tensor-parallel-size=8", "--tensor_parallel_size", "--tensor", "-pp",
     "--pipeline-parallel-size", "--pipe", "--nnodes", "--nnode", "-n", "-n=2", "-n2", "-r", "-r1", "--node-rank",

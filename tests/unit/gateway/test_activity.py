@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.activity import RuntimeActivity
+from core.activity import AdapterActivity, RuntimeActivity
 from core.http.plan import Progress
 from gateway.activity import Observer
 from gateway.board import open_seat
@@ -123,3 +123,17 @@ def test_a_target_that_left_the_table_is_told_of_until_its_last_request_ends() -
     desk.end(request)
     desk.loads.settle(())
     assert desk.look() == RuntimeActivity()
+
+
+def test_an_adapters_requests_are_told_by_its_name_and_by_when_they_ended() -> None:
+    desk = Desk()
+    load = desk.loads.of(target("t1", runtime="r"))
+    load.enter("x")
+    load.enter("x")
+    with load.staying("y"), load.staying(""):
+        assert desk.look().adapters == {"x": AdapterActivity(in_use=2), "y": AdapterActivity(in_use=1)}
+    load.leave("x")
+    assert desk.look(3.0).adapters == {
+        "x": AdapterActivity(in_use=1, idle_s=3.0),
+        "y": AdapterActivity(idle_s=3.0),
+    }

@@ -8,7 +8,7 @@ from core.api import RouteTarget
 from core.runtime import RuntimeState
 from gateway.readiness import explain_unready
 from gateway.table import build_lookup
-from tests.unit.gateway.tables import model, table, unready
+from tests.unit.gateway.tables import model, table, target, unready
 
 CHAT = "/v1/chat/completions"
 
@@ -30,6 +30,9 @@ ROWS = [
     ([unready("from-the-future")], 503, "runtime_not_ready", True, ""),
     ([], 503, "no_target", False, ""),
     ([unready("running", routes=["/v1/embeddings"])], 400, "wrong_model_kind", False, ""),
+    ([target("a", adapter="x")], 503, "adapter_busy", True, ""),
+    ([unready("running", adapter="x")], 503, "runtime_not_ready", True, ""),
+    ([unready("stopped", adapter="x")], 503, "model_loading", True, "t1"),
     # The most hopeful of several speaks.
     ([unready("failed", "a"), unready("starting", "b")], 503, "model_loading", True, ""),
     ([unready("failed", "a"), unready("stopped", "b")], 503, "model_loading", True, "b"),
@@ -64,3 +67,19 @@ def test_every_state_of_a_runtime_has_an_answer(state: RuntimeState) -> None:
 def test_a_refusal_names_the_id_that_the_client_used() -> None:
     entry = build_lookup(table(model("m", unready("failed"), aliases=("gpt-4",)))).models["gpt-4"]
     assert explain_unready(entry, CHAT, "gpt-4").error.model == "gpt-4"
+
+
+@pytest.mark.parametrize(
+    ("one", "awaited"),
+    [
+        (target(), False),
+        (target(adapter="x"), True),
+        (target(adapter="x", adapter_loaded=True), False),
+        (unready("starting", adapter="x"), False),
+        (unready("stopped", adapter="x", hold=True), False),
+    ],
+)
+def test_only_an_engine_that_serves_is_asked_for_an_adapter(one: RouteTarget, awaited: bool) -> None:
+    entry = build_lookup(table(model("m", one))).models["m"]
+    assert explain_unready(entry, CHAT, "m").awaits_adapter is awaited
+    assert bool(entry.ready[CHAT]) is one.is_usable
