@@ -21,7 +21,7 @@ from gateway.affinity import MASK, MIX, preference, seed_of, weigh
 from gateway.ejection import Standing
 
 NEARLY = 1
-"""A preferred target may have so many requests more than the least loaded, and a quarter more."""
+"""A preferred target may have so many requests more than the least loaded, and a fifth more."""
 AHEAD_ALONE = 16.0
 """And may have had so many more than its share of late (`gateway.loads`), while the others are asked hardly anything:
 the turns of one agent that works alone …"""
@@ -129,7 +129,7 @@ def _choose(
     if not field.is_even:
         liking = [(weigh(preference(beginning, seeds[index]), weights[index]), index) for index in among]
     preferred = remembered if remembered is not None and remembered in among else max(liking)[1]
-    most = least + NEARLY + (least >> 2)
+    most = least + NEARLY + least // 5
     near = [index for index in among if in_flight[index] <= most]
     floor = min([recent[index] / weights[index] for index in near])
     ahead = AHEAD_ALONE if floor < _HARDLY else max(AHEAD, 1.25 * sqrt(floor))

@@ -1,0 +1,63 @@
+"""A burst for one model with sixteen replicas, over the gateway's processes as they are deployed."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.daemon_socket import FakeDaemon
+from tests.fakes.upstream import Behaviour, FakeUpstream
+from tests.integration.gateway.harness import CHAT, prepare_layout, render_request, target_of
+from tests.integration.gateway.jobs import until
+from tests.integration.gateway.workers import workers
+from tests.unit.gateway.tables import model, table
+
+REPLICAS = 16
+REQUESTS = 640
+MOST = 1.3
+LONG_S = 120.0
+
+
+@asynccontextmanager
+async def replicas() -> AsyncIterator[list[FakeUpstream]]:
+    """Engines that answer nobody until they are told to."""
+    async with AsyncExitStack() as stack:
+        behaviour = Behaviour(head_pause_s=LONG_S)
+        yield [await stack.enter_async_context(FakeUpstream(behaviour)) for _ in range(REPLICAS)]
+
+
+@pytest.mark.parametrize("words", [1, 600], ids=["short", "conversations"])
+async def test_a_burst_from_a_cold_start_is_spread_evenly(tmp_path: Path, words: int) -> None:
+    async with replicas() as engines:
+        targets = [target_of(engine, f"n{number}/m") for number, engine in enumerate(engines)]
+        async with (
+            FakeDaemon(prepare_layout(tmp_path).daemon_socket, table(model("m", *targets))) as daemon,
+            workers(tmp_path, 2, activated=False) as running,
+            asyncio.timeout(LONG_S),
+        ):
+            await daemon.wait_followers(2)
+
+            async def ask(number: int) -> bytes:
+                messages = [{"role": "user", "content": f"question {number} " + "word " * words}]
+                body = json.dumps({"model": "m", "messages": messages}).encode()
+                reader, writer = await asyncio.open_connection(*running.address)
+                writer.write(render_request(CHAT, body, {"connection": "close"}))
+                answer = await reader.read()
+                writer.close()
+                return answer[:12]
+
+            asked = [asyncio.create_task(ask(number)) for number in range(REQUESTS)]
+
+            async def all_are_there() -> bool:
+                return sum(engine.open for engine in engines) == REQUESTS
+
+            await until(all_are_there, LONG_S)
+            for engine in engines:
+                engine.release()
+            assert {await each for each in asked} == {b"HTTP/1.1 200"}
+        counts = [len(engine.seen) for engine in engines]
+    assert sum(counts) == REQUESTS
+    assert max(counts) / min(counts) <= MOST, counts
