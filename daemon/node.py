@@ -222,8 +222,10 @@ class Node:
         actions = [action for action in actions if self._may_touch(action.runtime_id)]
         actions = self.admitter.admit(actions, self.controllers, self.preparer, self._intents)
         await self._applier.apply(actions, self.controllers, self.preparer)
+        # By the config of this moment: a newer one may have brought runtimes while the actions were carried out.
+        named = self.config_use.loaded.config.runtimes
         for runtime_id, controller in list(self.controllers.items()):
-            gone = runtime_id not in config.runtimes and controller.record is None and is_settled(controller)
+            gone = runtime_id not in named and controller.record is None and is_settled(controller)
             if gone:
                 del self.controllers[runtime_id]
 
@@ -364,6 +366,9 @@ class Node:
         result = self.plan_config(loaded)
         self.config_use = ConfigUse(loaded, _now())
         self.preparer = preparer
+        # Now, and not with the next pass: one that is under way may take long, and what came can be asked for at once.
+        for runtime_id in loaded.config.runtimes:
+            self._controller(runtime_id)
         for controller in self.controllers.values():
             controller.use_node(preparer.node)
         self.adapters.forget_failures()

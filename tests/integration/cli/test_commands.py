@@ -179,3 +179,26 @@ def test_following_a_log_shows_new_lines_until_ctrl_c(up: Up) -> None:
     assert before["runtime"] == line["runtime"] == "demo"
     # One, or both at once when the machine is busy.
     assert len(before["lines"]) == 1 and line["lines"]
+
+
+def test_a_model_of_a_backend_is_added_listed_and_shown(up: Up) -> None:
+    config = up.state / "config.yaml"
+    before = config.read_text()
+    config.write_text(f'{before}\nbackends: {{far: {{baseUrl: "http://127.0.0.1:9/v1", apiKey: sk-not-shown}}}}\n')
+    try:
+        added = run_cli("model", "add", "gpt", "--backend", "far", "--json", state=up.state)
+        assert (added.code, added.json) == (0, {"applied": True, "model": "gpt", "backend": "far"})
+        again = run_cli("model", "add", "gpt", "--backend", "far", "--json", state=up.state)
+        assert again.json["applied"] is False
+
+        (backend,) = run_cli("backends", "far", "--json", state=up.state).json["backends"]
+        assert (backend["state"], backend["hasKey"], backend["models"]) == ("ready", True, ["gpt"])
+        rows = {row["id"]: row for row in run_cli("model", "list", "--json", state=up.state).json["models"]}
+        assert (rows["gpt"]["state"], rows["gpt"]["servedBy"]) == ("ready", ["far"])
+        shown = [run_cli(*words, state=up.state) for words in (["status"], ["backends"], ["backends", "far"])]
+        assert all("http://127.0.0.1:9/v1" in text.out and "sk-not-shown" not in text.out for text in shown)
+        done = run_cli("backends", "nope", "--json", state=up.state)
+        assert (done.code, done.error["code"]) == (4, "backend_unknown")
+    finally:
+        config.write_text(before)
+        assert run_cli("reload", state=up.state).code == 0
