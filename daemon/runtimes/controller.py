@@ -275,19 +275,20 @@ class RuntimeController:
 
     async def _recover(self) -> None:
         """The service manager restarts a crashed engine; wait until it serves again or is given up."""
-        try:
-            await self._load(restarts_allowed=True)
-        except StartTimedOut as error:
-            if self._is_ours:
-                await self._give_up(error)
+        while True:
+            try:
+                await self._load(restarts_allowed=True)
+            except LlmgwError as error:
+                if self._is_ours or not isinstance(error, StartTimedOut):
+                    await self._give_up(error)
+                    return
+                reason = f"{error.message}; {self._owner} decides what becomes of it"
+                if reason != self.reason:  # told once, however often its time passes
+                    self._log.warning("member_left_to_owner", owner=self._owner, error=error.message)
+                self._move(self.state, reason)
+            else:
+                self._move(RuntimeState.RUNNING, "")
                 return
-            self._log.warning("member_left_to_owner", owner=self._owner, error=error.message)
-            self._move(self.state, f"{error.message}; {self._owner} decides what becomes of it")
-            await self._recover()
-        except LlmgwError as error:
-            await self._give_up(error)
-        else:
-            self._move(RuntimeState.RUNNING, "")
 
     async def _stop(self, reason: str, drain_s: float) -> None:
         if drain_s > 0:
