@@ -74,6 +74,9 @@ def runtime_details(runtime: RuntimeStatus, now: datetime) -> list[str]:
         ("memory", mebibytes(runtime.memory_mib)),
         ("keep warm", "yes" if runtime.keep_warm else "no"),
     ]
+    if runtime.gate is not None:
+        gate = runtime.gate
+        rows.append(("gate", f"{gate.unit}, {gate.state}, port {gate.port} before the engine's {gate.engine_port}"))
     lines = [runtime.id, *(f"  {name:10} {value}" for name, value in rows)]
     if runtime.adapters:
         lines.append(f"  {'adapters':10} {', '.join(runtime.adapters)}")

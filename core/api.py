@@ -41,6 +41,18 @@ class ErrorReply(Message, frozen=True, kw_only=True):
     error: ErrorBody
 
 
+class GateStatus(Message, frozen=True, kw_only=True):
+    """The gate that stands before a runtime's engine."""
+
+    unit: str
+    state: str
+    """Of the unit, in the service manager's words; `unknown: …` when it cannot be asked."""
+    port: int = 0
+    """Where the gate listens: the runtime's port."""
+    engine_port: int = 0
+    """Where the engine listens, on loopback and for the gate alone."""
+
+
 class RuntimeStatus(Message, frozen=True, kw_only=True):
     """One runtime as the node sees it now."""
 
@@ -72,6 +84,8 @@ class RuntimeStatus(Message, frozen=True, kw_only=True):
     """LoRA adapters that its engine holds now, of those that are loaded when they are needed."""
     adapter_failures: dict[str, str] = {}
     """Adapters that its engine did not take when they were last needed, and why."""
+    gate: GateStatus | None = None
+    """None: its engine has none, or it is not up."""
     log: list[str] = []
     """The engine's last lines, when it failed."""
 

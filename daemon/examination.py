@@ -8,6 +8,7 @@ from core.hardware import DoctorReport, HardwareState
 from core.http.client import HttpClient
 from core.runtime import RuntimeState
 from daemon.adoption import parse_files
+from daemon.gates import find_gates_down
 from daemon.hardware.doctor import examine
 from daemon.hardware.facts import Facts, FailedRuntime, read_gateway_port, read_port_ranges, user_exists
 from daemon.node import Node
@@ -39,6 +40,7 @@ async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallSt
             for runtime_id, controller in sorted(node.controllers.items())
             if controller.state is RuntimeState.FAILED
         ),
+        gates_down=await find_gates_down(node.controllers, node.backend),
         unreadable_units=tuple((await _read_faults(node)).items()),
     )
     return examine(facts, datetime.now(UTC).isoformat(timespec="seconds"))

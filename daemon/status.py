@@ -11,6 +11,7 @@ from core.hardware import HardwareState, Memory
 from core.runtime import RuntimeState
 from daemon.backend_status import backend_statuses
 from daemon.cluster import cluster_state
+from daemon.gates import read_gate
 from daemon.hardware.memory import read_memory
 from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
@@ -50,6 +51,7 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         queued_requests=load.waiting,
         adapters=sorted(node.adapters.usable(controller)),
         adapter_failures=node.adapters.failures(controller),
+        gate=await read_gate(controller, node.backend),
         log=controller.last_log,
     )
 

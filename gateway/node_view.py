@@ -137,7 +137,8 @@ def describe_runtimes(state: NodeState) -> Json:
 
 def describe_runtime(status: RuntimeStatus) -> Json:
     """A runtime's row: the daemon's words, with the names that the reference system's readers know."""
-    row: Json = {name: value for name, value in msgspec.to_builtins(status).items() if name not in ("log", "port")}
+    hidden = ("log", "port", "gate")
+    row: Json = {name: value for name, value in msgspec.to_builtins(status).items() if name not in hidden}
     row["status"] = row.pop("state")
     row["statusSince"] = row.pop("since")
     row["transitionReason"] = row.pop("reason")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from core.api import GateStatus
 from core.config.schema import Config
 from core.errors import LlmgwError
 from core.firewall import FirewallState
@@ -61,6 +62,8 @@ class Facts:
     ephemeral_ports: str
     reserved_ports: str
     failed_runtimes: tuple[FailedRuntime, ...] = ()
+    gates_down: tuple[tuple[str, GateStatus], ...] = ()
+    """(runtime, its gate) of engines that run behind a gate that does not."""
     unreadable_units: tuple[tuple[str, str], ...] = ()
     """Generated unit files without a record that can be trusted: name and what is wrong."""
     firewall: FirewallState | None = None

@@ -177,6 +177,9 @@ async def test_gate_and_engine_come_back_and_leave_together(tmp_path: Path) -> N
         ada = Client(up, "ada")
         await ada.until("/v1/comfyui/org/art/queue", lambda told: "queue_running" in told)
         engine = await runtime(daemon)
+        assert engine.gate is not None
+        assert (engine.gate.unit, engine.gate.state) == ("llmgw-gate-art.service", "active")
+        assert engine.gate.port == engine.port != engine.gate.engine_port > 0
         (gate,) = up.pids_with("engines.gates")
         os.kill(gate, signal.SIGKILL)
         await up.until(lambda: up.pids_with("engines.gates") not in ([], [gate]), _PATIENCE_S)
@@ -190,7 +193,8 @@ async def test_gate_and_engine_come_back_and_leave_together(tmp_path: Path) -> N
         assert status == 200, told
         await daemon.stop_runtime("art")
         assert up.pids_with("engines.gates") == []
-        assert (await runtime(daemon)).state == "stopped"
+        stopped = await runtime(daemon)
+        assert (stopped.state, stopped.gate) == ("stopped", None)
 
 
 async def _until_stopped(daemon: DaemonClient) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cli.views import age, base_url, mebibytes, node_lines, reason, runtime_details
-from core.api import ConfigStatus, NodeState, RuntimeStatus
+from core.api import ConfigStatus, GateStatus, NodeState, RuntimeStatus
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
@@ -61,6 +61,15 @@ def test_what_keeps_the_gateway_from_serving_as_the_config_says_stands_below_it(
     lines = node_lines(state, NOW)
     at = next(index for index, line in enumerate(lines) if line.startswith("gateway"))
     assert lines[at + 1].strip() == "NOT as the config says: c.pem: key values mismatch"
+
+
+def test_a_gated_runtime_shows_its_gate() -> None:
+    gate = GateStatus(unit="llmgw-gate-q.service", state="failed", port=8201, engine_port=8202)
+    lines = runtime_details(RuntimeStatus(id="q", state="running", gate=gate), NOW)
+    assert lines[-1].split() == [
+        "gate", "llmgw-gate-q.service,", "failed,", "port", "8201", "before", "the", "engine's", "8202",
+    ]  # fmt: skip
+    assert not any("gate" in line for line in runtime_details(RuntimeStatus(id="q", state="running"), NOW))
 
 
 def test_a_failed_runtime_shows_the_engines_last_lines() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from core.api import GateStatus
 from core.config.load import parse_config
 from core.config.problem import ConfigErrors
 from core.firewall import FirewallState, PeerState
@@ -90,6 +91,7 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(failed_runtimes=(FailedRuntime("r", "exited", ""),)), [("runtimes", "blocks")]),
         (on(firewall=peered(PeerState(host="10.1.0.2", nodes=["b"], addresses=["10.1.0.2"]))), []),
         (on(firewall=peered(PeerState(host="b.lan", nodes=["b"], problem="no"))), [("firewall", "warning")]),
+        (on(gates_down=(("art", GateStatus(unit="llmgw-gate-art.service", state="failed")),)), [("gates", "blocks")]),
         (on(unreadable_units=(("llmgw-engine-r.service", "it has no section"),)), [("units", "warning")]),
         (hardware(cpu=cpu()), [("processor", "warning")]),
         (hardware(cpu=cpu("avx", "fma", "f16c", hypervisor=False)), [("processor", "warning")]),
