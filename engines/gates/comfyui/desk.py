@@ -30,7 +30,7 @@ from engines.gates.comfyui.jobs import (
     files_of,
     read_message,
 )
-from engines.gates.comfyui.ledger import KEEP, Ledger
+from engines.gates.comfyui.ledger import KEEP, Ledger, find_surplus
 from engines.gates.comfyui.places import File
 from engines.gates.comfyui.sockets import Sockets
 from engines.gates.comfyui.telling import GREETING, read_preview
@@ -350,9 +350,9 @@ class Desk:
         self._sockets.tell_queue(caller, self.open_of(caller))
 
     def _forget_old(self) -> None:
-        for job in list(self._jobs.values())[: max(0, len(self._jobs) - KEEP)]:
-            if job.record.state.is_final:
-                del self._jobs[job.id]
+        if len(self._jobs) > KEEP:
+            for old in find_surplus([job.record for job in self._jobs.values()], KEEP):
+                del self._jobs[old]
 
 
 def _is_of(job: Job, caller: str) -> bool:

@@ -2,12 +2,13 @@
 
 The first is on disk before ComfyUI hears of the prompt, so that a gate which is killed in between still knows the
 owner of what runs. A line is one JSON `JobRecord`; the last one of an id counts. A torn last line (power loss) and
-whatever else is no record is skipped. The file is made anew with the newest `KEEP` records at every start, and whenever
-it has grown by `_COMPACT_BYTES` since.
+whatever else is no record is skipped. The file is made anew with `KEEP` records at every start, and whenever it has
+grown by `_COMPACT_BYTES` since.
 """
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -57,7 +58,7 @@ class Ledger:
             self._compact()
 
     def _compact(self) -> None:
-        for old in list(self._records)[: max(0, len(self._records) - KEEP)]:
+        for old in find_surplus(self._records.values(), KEEP):
             del self._records[old]
         text = b"".join(msgspec.json.encode(record) + b"\n" for record in self._records.values())
         write_atomic(self._path, text, mode=0o600)
@@ -71,6 +72,28 @@ class Ledger:
             return b""
         except OSError as error:
             raise storage_error(self._path, error) from error
+
+
+def find_surplus(records: Collection[JobRecord], keep: int) -> list[str]:
+    """Ids of those to be forgotten of records that came in this order, so that `keep` are left. Pure.
+
+    The oldest of whoever has most, so that nobody's many prompts make another's forgotten; and none that is not over,
+    whose owner would be lost with it.
+    """
+    excess = len(records) - keep
+    if excess <= 0:
+        return []
+    over = [record for record in records if record.state.is_final]
+    counts = Counter(record.caller for record in over)
+    share = max(counts.values(), default=0)
+    while share and sum(max(0, count - share) for count in counts.values()) < excess:
+        share -= 1
+    going: list[str] = []
+    for record in over:
+        if counts[record.caller] > share and len(going) < excess:
+            counts[record.caller] -= 1
+            going.append(record.id)
+    return going
 
 
 def read_records(data: bytes) -> list[JobRecord]:

@@ -8,7 +8,7 @@ import pytest
 
 from core.caller import caller_mark, is_mark
 from engines.gates.comfyui.jobs import Job, JobRecord, JobState, bound_outputs, files_of, read_message
-from engines.gates.comfyui.ledger import KEEP, Ledger, read_records
+from engines.gates.comfyui.ledger import KEEP, Ledger, find_surplus, read_records
 from engines.gates.comfyui.places import File
 from engines.gates.door import is_plain
 
@@ -105,10 +105,28 @@ def test_the_ledger_survives_torn_lines_and_keeps_the_newest(tmp_path: Path) -> 
     assert [(record.id, record.state) for record in again.load()] == [("1", JobState.DONE), ("2", JobState.QUEUED)]
     again.add(JobRecord(id="4", caller="c-4"))
     assert [record.id for record in Ledger(tmp_path).load()] == ["1", "2", "4"]
-    many = b"".join(msgspec.json.encode(JobRecord(id=str(n), caller="c")) + b"\n" for n in range(KEEP + 5))
+    done = (JobRecord(id=str(n), caller="c", state=JobState.DONE) for n in range(KEEP + 5))
+    many = b"".join(msgspec.json.encode(record) + b"\n" for record in done)
     (tmp_path / "ledger.jsonl").write_bytes(many)
     assert [record.id for record in Ledger(tmp_path).load()] == [str(n) for n in range(5, KEEP + 5)]
     assert read_records(b"") == []
+
+
+SURPLUS: list[tuple[str, int, str]] = [
+    ("a1 a2 a3", 3, ""), ("a1 a2 a3", 2, "a1"), ("b1 a1 a2 a3", 3, "a1"), ("b1 a1 a2 a3", 2, "a1 a2"),
+    ("b1 b2 a1 a2", 2, "b1 a1"), ("a1* a2* a3", 1, "a3"), ("a1* a2*", 1, ""), ("a1* b1 a2 a3", 2, "b1 a2"), ("", 0, ""),
+    ("a1 b1 c1", 2, "a1"), ("a1 b1 c1", 0, "a1 b1 c1"), ("a1 a2 a3 a4 b1 b2 c1", 4, "a1 a2 a3"),
+]  # fmt: skip
+"""Callers' prompts in the order in which they came, those with a star not over; how many are kept; which are not."""
+
+
+@pytest.mark.parametrize(("came", "keep", "going"), SURPLUS)
+def test_nobodys_many_prompts_make_anothers_forgotten(came: str, keep: int, going: str) -> None:
+    records = [
+        JobRecord(id=name, caller=name[0], state=JobState.RUNNING if name.endswith("*") else JobState.DONE)
+        for name in came.split()
+    ]
+    assert find_surplus(records, keep) == going.split()
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a/b-c_d.e", "/v1/models", "/history/0a-1b", "/progress/x:y@z"])
