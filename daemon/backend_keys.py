@@ -34,23 +34,24 @@ class BackendKeys:
         self._directory = directory
         self._gid = gid
         self._log = log
-        self._stored: dict[str, KeyFile] = {}
+        self.stored: Mapping[str, KeyFile] = {}
+        """By backend, as `store` left it."""
         self._of: Mapping[str, str] | None = None
         self._before: frozenset[str] = frozenset()
 
     def store(self, backends: Mapping[str, Backend]) -> Mapping[str, KeyFile]:
         """Have exactly these keys lie there; by backend. Cheap where nothing is new."""
         keys = {name: backend.api_key for name, backend in backends.items() if backend.enabled and backend.api_key}
-        is_whole = not any(stored.fault for stored in self._stored.values())
+        is_whole = not any(stored.fault for stored in self.stored.values())
         if keys == self._of and is_whole:
-            return self._stored
-        told = {stored.fault for stored in self._stored.values()}
-        self._stored = {name: self._write(name, key, told) for name, key in keys.items()}
+            return self.stored
+        told = {stored.fault for stored in self.stored.values()}
+        self.stored = {name: self._write(name, key, told) for name, key in keys.items()}
         self._of = keys
-        names = frozenset(Path(stored.path).name for stored in self._stored.values() if stored.path)
+        names = frozenset(Path(stored.path).name for stored in self.stored.values() if stored.path)
         self._remove_others(names | self._before)
         self._before = names
-        return self._stored
+        return self.stored
 
     def _write(self, name: str, key: str, told: set[str]) -> KeyFile:
         path = self._directory / file_name(name, key)

@@ -78,7 +78,7 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         server_tls=use.loaded.config.server.tls.is_on,
         gateway_complaints=node.admitter.activity.complaints(node.admitter.clock.monotonic_s()),
         runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
-        backends=_backends(node),
+        backends=read_backends(node),
         memory_total_mib=memory.total_mib,
         memory_available_mib=memory.available_mib,
         cpu_count=node.preparer.facts.cpu_count,
@@ -88,11 +88,12 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
     )
 
 
-def _backends(node: Node) -> list[BackendStatus]:
+def read_backends(node: Node) -> list[BackendStatus]:
+    """Every backend, by what the gateway's workers said last."""
     config, clock = node.config_use.loaded.config, node.admitter.clock
     now_s = clock.monotonic_s()
     said = {name: node.admitter.activity.of_backend(name, now_s) for name in config.backends}
-    return backend_statuses(config, node.backend_keys.store(config.backends), said, now_s=clock.wall_s())
+    return backend_statuses(config, node.backend_keys.stored, said, now_s=clock.wall_s())
 
 
 async def _memory_mib(node: Node, controller: RuntimeController) -> int | None:

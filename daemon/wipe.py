@@ -82,6 +82,7 @@ def _candidates(node: Node, *, models: bool, config: bool) -> Iterator[_Candidat
     if config:
         yield _Candidate(layout.gateway_state, "the gateway's state")
         yield _Candidate(layout.client_keys, "clients' keys")
+        yield _Candidate(layout.backend_keys, "keys for backends")
         yield _Candidate(layout.last_good_config, "the last good config")
         yield _Candidate(layout.config, "the config")
         yield _Candidate(layout.config.with_name(f"{layout.config.name}.previous"), "the previous config")

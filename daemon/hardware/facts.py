@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.api import GateStatus
+from core.api import BackendStatus, GateStatus
 from core.config.schema import Config
 from core.errors import LlmgwError
 from core.firewall import FirewallState
@@ -64,6 +64,7 @@ class Facts:
     failed_runtimes: tuple[FailedRuntime, ...] = ()
     gates_down: tuple[tuple[str, GateStatus], ...] = ()
     """(runtime, its gate) of engines that run behind a gate that does not."""
+    backends: tuple[BackendStatus, ...] = ()
     unreadable_units: tuple[tuple[str, str], ...] = ()
     """Generated unit files without a record that can be trusted: name and what is wrong."""
     firewall: FirewallState | None = None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from core.hardware import Finding
 from daemon.hardware.checks import (
+    backends,
     cards,
     config,
     cpu,
@@ -38,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
         firewall.check,
         runtimes.check,
         gates.check,
+        backends.check,
         units.check,
     ),
     *(cpu.check, memory.check, disks.check, driver.check, cards.check, infiniband.check, sources.check),

@@ -36,6 +36,17 @@ async def test_models_and_all_take_more(tmp_path: Path) -> None:
         assert any(item.path == str(stack.layout.config) for item in everything.items)
 
 
+async def test_our_keys_for_others_go_with_the_config(tmp_path: Path) -> None:
+    backend = 'backends: {b: {baseUrl: "https://api.example.org/v1", apiKey: sk-1}}\n'
+    async with running(tmp_path, SIM + backend) as stack:
+        await stack.until_runtime("sim", "running")
+        assert len(list(stack.layout.backend_keys.iterdir())) == 1
+        plan = await stack.client.plan_wipe(models=False, everything=False)
+        assert stack.layout.backend_keys not in [Path(item.path) for item in plan.items]
+        await stack.client.wipe(WipeRequest(confirm=plan.node, all=True))
+        assert not stack.layout.backend_keys.exists()
+
+
 async def test_a_wrong_name_removes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, SIM) as stack:
         before = await stack.until_runtime("sim", "running")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.api import GateStatus
+from core.api import BackendStatus, GateStatus
 from core.config.load import parse_config
 from core.config.problem import ConfigErrors
 from core.firewall import FirewallState, PeerState
@@ -89,6 +89,10 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(ephemeral_ports="1024 65000", reserved_ports="8000-9000"), []),
         (on(ephemeral_ports=""), []),
         (on(failed_runtimes=(FailedRuntime("r", "exited", ""),)), [("runtimes", "blocks")]),
+        (on(backends=(BackendStatus(id="b", state="ready", last_error="it was away"),)), []),
+        (on(backends=(BackendStatus(id="b", state="resting"),)), []),
+        (on(backends=(BackendStatus(id="b", state="out", last_error="expired"),)), [("backends", "warning")]),
+        (on(backends=(BackendStatus(id="b", state="failed", reason="no room"),)), [("backends", "blocks")]),
         (on(firewall=peered(PeerState(host="10.1.0.2", nodes=["b"], addresses=["10.1.0.2"]))), []),
         (on(firewall=peered(PeerState(host="b.lan", nodes=["b"], problem="no"))), [("firewall", "warning")]),
         (on(gates_down=(("art", GateStatus(unit="llmgw-gate-art.service", state="failed")),)), [("gates", "blocks")]),
