@@ -11,6 +11,7 @@ A load that fails concerns the requests for that adapter alone: they hear why, a
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from core.activity import FORGET_AFTER_S
 from core.clock import Clock
@@ -19,7 +20,7 @@ from core.http.client import HttpClient, Reply
 from core.log import EventLogger
 from daemon.activity import Activity
 from daemon.publisher import RoutePublisher
-from daemon.runtimes.adapters import Held, Unload, Wait, next_step, pause_s
+from daemon.runtimes.adapters import Held, Load, Unload, Wait, next_step, pause_s
 from daemon.runtimes.health import Probe
 from daemon.runtimes.prepare import Preparer
 from daemon.runtimes.spec import declared_adapters
@@ -171,18 +172,20 @@ class Shelf:
             await self._read()
 
     async def _step(self, name: str, want: _Want) -> None:
-        """Raises: LlmgwError."""
+        """Raises: AdapterFailed, RuntimeAway, AdapterUnknown, WeightsMissing, SourceInvalid."""
         now_s = self._around.clock.monotonic_s()
         step = next_step(self._describe(now_s), self._probe.spec.adapter_slots, now_s - want.since_s)
         if isinstance(step, Unload) and not self._may_unload(now_s):
             step = Wait()
         if isinstance(step, Wait):
             await asyncio.sleep(_LOOK_S)
-        elif isinstance(step, Unload):
-            if await self._clear(step):
-                await self._unload(step.name)
-        else:
-            await self._load(name)
+            return
+        # What is not here makes nothing leave.
+        path = self._around.preparer().find_adapter(self._runtime_id, name)
+        if isinstance(step, Load):
+            await self._load(name, path)
+        elif isinstance(step, Unload) and await self._clear(step):
+            await self._unload(step.name)
 
     def _describe(self, now_s: float) -> list[Held]:
         declared = declared_adapters(self._around.preparer().config, self._runtime_id)
@@ -236,9 +239,8 @@ class Shelf:
             self._held.pop(name, None)
         self._log.info("adapter_unloaded", adapter=name)
 
-    async def _load(self, name: str) -> None:
-        """Raises: AdapterFailed, AdapterUnknown, WeightsMissing."""
-        path = self._around.preparer().find_adapter(self._runtime_id, name)
+    async def _load(self, name: str, path: Path) -> None:
+        """Raises: AdapterFailed, RuntimeAway."""
         began_s = self._around.clock.monotonic_s()
         reply = await self._call(self._api.load, load_body(name, path), _LOAD_S)
         now_s = self._around.clock.monotonic_s()

@@ -35,16 +35,19 @@ from tests.unit.gateway.tables import model, table, target
 class Bench:
     """A plan over so many targets, and its counters."""
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int = 2, adapters: tuple[str, ...] = ()) -> None:
         self.clock = HandClock()
         self.loads = Loads(self.clock, seat := open_seat({}))
         log = get_logger("test")
         self.state = RouteState(
             DaemonClient(Path("/nonexistent")), SnapshotFile(Path("/nonexistent")), UpstreamPool(), self.loads, log
         )
-        self.candidates = tuple(target(f"t{number}") for number in range(count))
+        names = (*adapters, *[""] * count)
+        self.candidates = tuple(
+            target(f"t{number}", adapter=names[number], adapter_loaded=True) for number in range(count)
+        )
         self.publish(*self.candidates)
-        self.record = RequestRecord("id", "/v1/x", 0.0)
+        self.record = RequestRecord("id", "/v1/x", 0.0, served="m")
         endings = Endings(RequestLog(log))
         limiter, tracing = KeyLimiter(seat, self.clock), Tracing(self.state, log, lambda fate, count: None)
         dispatcher = Dispatcher(self.state, self.loads, endings, Accountant(), limiter, tracing)
@@ -64,6 +67,12 @@ class Bench:
     def slots(self, id_: str) -> Slots:
         assert self.state.routes is not None
         return self.state.routes.upstreams[id_].load.slots
+
+    @property
+    def stays(self) -> dict[str, int]:
+        """Uses of the adapter, by target."""
+        found = {each.id: self.upstreams[each.id].load.adapters for each in self.candidates}
+        return {id_: adapters["x"].in_use for id_, adapters in found.items() if "x" in adapters}
 
     @property
     def in_flight(self) -> dict[str, int]:
@@ -305,6 +314,24 @@ def test_a_target_that_the_daemon_calls_ready_again_is_asked_at_once() -> None:
     assert bench.standings == {}
 
 
+def test_an_adapter_stays_for_a_request_from_its_slot_to_its_end() -> None:
+    bench = Bench(1, adapters=("x",))
+    assert bench.stays == {"t0": 1}
+    at = named(bench.plan.next_target(None))
+    assert bench.stays == {"t0": 1}
+    bench.plan.attempt_ended(Attempt(at, Ended.COMPLETE, 200))
+    assert bench.stays == {"t0": 0}
+
+
+def test_a_retry_asks_no_target_that_has_not_loaded_the_adapter() -> None:
+    bench = Bench(3, adapters=("x", "x", "x"))
+    one, two, three = bench.candidates
+    bench.publish(one, msgspec.structs.replace(two, adapter_loaded=False), three)
+    failed = Attempt(named(bench.plan.next_target(None)), Ended.CONNECT_FAILED)
+    assert named(bench.plan.next_target(failed)).name == "t2"
+    assert bench.stays == {"t0": 1, "t2": 1}
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(st.sampled_from([each for each in Ended if each is not Ended.NO_TARGET]), min_size=1, max_size=6),
@@ -312,7 +339,7 @@ def test_a_target_that_the_daemon_calls_ready_again_is_asked_at_once() -> None:
 )
 def test_whatever_happens_no_count_stays_behind(steps: list[Ended], leaves_early: bool) -> None:
     async def go() -> None:
-        bench = Bench(4)
+        bench = Bench(4, adapters=("x", "", "x"))
         found = bench.plan.next_target(None)
         for step in steps:
             if found is None:
@@ -326,6 +353,7 @@ def test_whatever_happens_no_count_stays_behind(steps: list[Ended], leaves_early
             found = following
         bench.end(steps[-1], found)
         assert bench.in_flight == {}
+        assert not any(bench.stays.values())
 
     asyncio.run(go())
 
