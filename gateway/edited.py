@@ -79,6 +79,16 @@ class EventStream:
         await self._release()
 
 
+class _AsItIs:
+    """Sound or a picture: there is no name in it, and it need not be known to its end before it is passed on."""
+
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+    def finish(self) -> bytes:
+        return b""
+
+
 class EditedAnswer:
     """One request answered this way."""
 
@@ -118,13 +128,22 @@ class EditedAnswer:
         resp.status = answer.status
         for name, value in self._fields(answer.headers, target):
             resp.set_header(name, value)
-        if answer.status < 400 and is_event_stream(answer.headers):
+        edit = self._stream_edit(answer, route)
+        if edit is not None:
             resp.stream = EventStream(
-                self._pass_events(answer, target, route), lambda: self._let_go(answer, target, Ended.CLIENT_GONE)
+                self._pass_on(answer, target, edit), lambda: self._let_go(answer, target, Ended.CLIENT_GONE)
             )
         else:
             resp.content_type = self._edit.media_type or resp.content_type
             resp.data = await self._read_whole(answer, target, route)
+
+    def _stream_edit(self, answer: exchange, route: RouteTarget) -> StreamEdit | None:
+        """How the answer is passed on while it comes; None: it is edited as a whole."""
+        if answer.status >= 400:
+            return None
+        if is_event_stream(answer.headers):
+            return self._edit.stream(route)
+        return None if self._edit.media_type or _is_json(answer.headers) else _AsItIs()
 
     def _fields(self, headers: Headers, target: Target) -> list[tuple[str, str]]:
         kept = foreign_fields(headers) if target.is_foreign else headers
@@ -197,8 +216,7 @@ class EditedAnswer:
         finally:
             await self._let_go(answer, target, ended)
 
-    async def _pass_events(self, answer: exchange, target: Target, route: RouteTarget) -> AsyncGenerator[bytes, None]:
-        stream = self._edit.stream(route)
+    async def _pass_on(self, answer: exchange, target: Target, stream: StreamEdit) -> AsyncGenerator[bytes, None]:
         ended = Ended.CLIENT_GONE
         try:
             async for data in answer:
@@ -215,7 +233,8 @@ class EditedAnswer:
             ended = Ended.COMPLETE
         except (ExchangeError, BadAnswer, EngineError) as error:
             ended = error.ended if isinstance(error, ExchangeError) else Ended.UPSTREAM_BROKEN
-            yield self._edit.error_event(error)
+            if not isinstance(stream, _AsItIs):
+                yield self._edit.error_event(error)
             raise BrokenOff("the engine ended before its answer's end") from error
         finally:
             await self._let_go(answer, target, ended)
@@ -259,3 +278,9 @@ class EditedAnswer:
             begin=self._begin,
             first_data_s=self._first_data_s,
         )
+
+
+def _is_json(headers: Headers) -> bool:
+    """Whether there may be a name in the answer; one that says nothing of its type is taken for JSON."""
+    kind = next((value for name, value in headers if name == b"content-type"), b"application/json")
+    return b"json" in kind.lower()

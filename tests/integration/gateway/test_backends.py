@@ -24,6 +24,7 @@ from tests.integration.gateway.harness import (
     chat,
     gateway,
     raw_request,
+    read_answer,
     render_request,
     target_of,
 )
@@ -153,6 +154,36 @@ async def test_other_paths_are_passed_on_or_translated(
     assert answer.status == 200, answer.body
     assert json.loads(answer.body)["model"] == "m"
     assert [seen.path for seen in at.provider.seen] == [asked]
+
+
+SOUND = b"\xff\xfb" + b'data: {"model": "org/big"}\n\n' * 1000
+
+
+async def test_what_is_no_json_passes_as_it_is_while_it_comes(tmp_path: Path) -> None:
+    how = Behaviour(headers={"content-type": "audio/mpeg"}, body=SOUND, tail_pause_s=60)
+    async with bench(tmp_path, how, routes=["/v1/audio/speech"]) as at, asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection(*at.address)
+        body = json.dumps({"model": "m", "input": "hi"}).encode()
+        writer.write(render_request("/v1/audio/speech", body, FROM_A_CLIENT | {"connection": "close"}))
+        head = await reader.readuntil(b"\r\n\r\n")
+        early = await reader.readexactly(1000)
+        at.provider.release()
+        answer = read_answer(head + early + await reader.read())
+        writer.close()
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "audio/mpeg", SOUND)
+
+
+async def test_sound_that_breaks_off_is_not_whole_and_nothing_is_added_to_it(tmp_path: Path) -> None:
+    how = Behaviour(headers={"content-type": "audio/mpeg"}, body=SOUND, tail_pause_s=60)
+    async with bench(tmp_path, how, routes=["/v1/audio/speech"]) as at, asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection(*at.address)
+        writer.write(render_request("/v1/audio/speech", b'{"model": "m"}', FROM_A_CLIENT))
+        await reader.readuntil(b"\r\n\r\n")
+        await at.provider.stop()
+        rest = await reader.read()
+        writer.close()
+    assert not rest.endswith(b"0\r\n\r\n")
+    assert b"error" not in rest
 
 
 REFUSALS: list[tuple[int, dict[str, str], int, str, str]] = [
