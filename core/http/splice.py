@@ -25,6 +25,8 @@ from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
 _BEGIN_BYTES = 1024
 _TAIL_BYTES = 1024
 _LONG_READ_BYTES = 8192
+_MOST_RECENT = 8
+"""Reads whose bytes are counted together."""
 _REFUSAL_BYTES = 64 << 10
 
 
@@ -65,9 +67,9 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_refusal", "_rejected",
-        "_retried_stale",
-        "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent", "_write", "decodes",
+        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_recent",
+        "_refusal", "_rejected", "_retried_stale", "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer",
+        "_was_sent", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -92,6 +94,8 @@ class Relay:
         self._seen = (0, 0.0)
         self._begin = b""
         self._tail = b""
+        self._recent: list[bytes] = []
+        """What was passed on and is in neither `_size` nor `_tail` yet."""
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
         self._events = False
@@ -133,7 +137,7 @@ class Relay:
         """Called by the pool's sweep. That bytes came is seen by their number, which costs nothing when they come."""
         size, since = self._seen
         is_answered = self._status is not None
-        if is_answered and self._size != size:
+        if is_answered and self.size_bytes != size:
             self._seen = (self._size, now)
             return
         limit_s = self._plan.between_bytes_timeout_s if is_answered else self._plan.first_byte_timeout_s
@@ -165,6 +169,7 @@ class Relay:
 
     @property
     def size_bytes(self) -> int:
+        self._settle()
         return self._size
 
     @property
@@ -257,13 +262,24 @@ class Relay:
         client.relay_settled(None)
 
     def data(self, data: bytes) -> None:
+        # This runs for every chunk of every stream: counting is left for later, and done for several at once.
         self._write(data)
-        size = len(data)
-        self._size += size
-        if size > _LONG_READ_BYTES:
-            data = data[-_LONG_READ_BYTES:]
-        tail = self._tail
-        self._tail = tail + data if len(tail) < 2 * _TAIL_BYTES else tail[-_TAIL_BYTES:] + data
+        recent = self._recent
+        recent.append(data)
+        if len(recent) == _MOST_RECENT or len(data) > _TAIL_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count what was passed on of late, and keep the end of it."""
+        recent = self._recent
+        if not recent:
+            return
+        self._size += sum(map(len, recent))
+        last = recent[-1]
+        if len(last) < _LONG_READ_BYTES:
+            last = b"".join((self._tail[-_TAIL_BYTES:], *recent))
+        self._tail = last[-_LONG_READ_BYTES:]
+        recent.clear()
 
     def complete(self) -> None:
         self._connection = None
@@ -282,6 +298,7 @@ class Relay:
         elif self._refusal is not None:
             self._refusal = None
             self._write = _nowhere
+            self._recent.clear()
             self._size = 0
             self._try_next(ended, detail)
         elif self._rejected is not None:
@@ -403,6 +420,7 @@ class Relay:
     def _is_between_events(self) -> bool:
         if self._trimmer is not None and self._trimmer.is_edited:
             return True
+        self._settle()
         chunked = self._delimiter is Delimiter.CHUNKS and not self._frames
         return ends_between_events(self._tail, chunked=chunked, is_cut=self._size > len(self._tail))
 
@@ -441,6 +459,7 @@ class Relay:
             self._client.relay_settled(None if ended is Ended.CLIENT_GONE else outcome)
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
+        self._settle()
         return RelayOutcome(
             ended,
             self._status,

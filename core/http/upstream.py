@@ -5,6 +5,7 @@ its sink what happened and goes back to its target's pool, or closes.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from httptools import HttpParserError
@@ -13,6 +14,7 @@ from core.http.framing import DecodedFraming, ResponseFraming
 from core.http.repeat import RememberedResponse, remember_response
 from core.http.verdict import Ended
 
+_EXCESS = "bytes after the message"
 _HEAD_END = b"\r\n\r\n"
 _MAX_MISSES = 4
 _MISSES_BETWEEN = 64
@@ -63,7 +65,7 @@ class UpstreamConnection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
-        "_drained", "_framing", "_head_bytes", "_head_only", "_held", "_home", "_is_full", "_kind", "_paused",
+        "_drained", "_framing", "_head_bytes", "_head_only", "_held", "_home", "_is_full", "_kind", "_pass_on", "_paused",
         "_served", "_sink", "_started", "idle_since", "is_sending", "transport",
     )  # fmt: skip
 
@@ -72,6 +74,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._head_bytes = head_bytes
         self._sink: Sink | None = None
         self._framing: ResponseFraming | None = None
+        self._pass_on: Callable[[bytes], None] | None = None
+        """Who takes the body's bytes, once it has begun."""
         self._held = b""
         self._head_only = False
         self._paused = False
@@ -142,21 +146,24 @@ class UpstreamConnection(asyncio.Protocol):
             drained.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        sink, framing = self._sink, self._framing
-        if sink is None:
-            self.abort(Ended.MALFORMED, "bytes without a request")
-        elif framing is None:
-            if not self._recall(sink, data):
-                self._framing = DecodedFraming(sink.data) if sink.decodes else ResponseFraming()
-                self._head_received(self._framing, sink, data)
-        elif not self._started:
-            self._head_received(framing, sink, data)
-        # Fed first: what stands behind the end of the message must never reach the client as its next response.
-        elif self._feed(framing, data):
-            if not framing.decodes:
-                sink.data(data)
-            if framing.complete:
-                self._finish(framing.keep_alive and not framing.excess)
+        framing, pass_on = self._framing, self._pass_on
+        if framing is None or pass_on is None:
+            self._begin_answer(data)
+            return
+        # This runs for every chunk of every stream, so it calls nothing that it need not. The framing comes first: what
+        # stands behind the end of the message must never reach the client as its next response.
+        try:
+            framing.feed(data)
+        except HttpParserError as error:
+            self.abort(Ended.UPSTREAM_BROKEN, str(error))
+            return
+        if not framing.complete:
+            pass_on(data)
+        elif framing.excess:
+            self.abort(Ended.UPSTREAM_BROKEN, _EXCESS)
+        else:
+            pass_on(data)
+            self._finish(framing.keep_alive)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
@@ -176,6 +183,17 @@ class UpstreamConnection(asyncio.Protocol):
         sink.failed(ended, detail, stale)
 
     # the response
+
+    def _begin_answer(self, data: bytes) -> None:
+        """Bytes before the body: of the head, or of nothing that was asked for."""
+        sink, framing = self._sink, self._framing
+        if sink is None:
+            self.abort(Ended.MALFORMED, "bytes without a request")
+        elif framing is not None:
+            self._head_received(framing, sink, data)
+        elif not self._recall(sink, data):
+            self._framing = DecodedFraming(sink.data) if sink.decodes else ResponseFraming()
+            self._head_received(self._framing, sink, data)
 
     def _recall(self, sink: Sink, data: bytes) -> bool:
         """Pass on a whole response with the head of the one before it. False: it is another."""
@@ -233,6 +251,8 @@ class UpstreamConnection(asyncio.Protocol):
             sink.data(data)
         if framing.complete:
             self._finish(framing.keep_alive and not framing.excess)
+        else:
+            self._pass_on = _drop if framing.decodes else sink.data
 
     def _feed(self, framing: ResponseFraming, data: bytes) -> bool:
         try:
@@ -241,7 +261,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort(Ended.UPSTREAM_BROKEN if self._started else Ended.MALFORMED, str(error))
             return False
         if framing.excess:
-            self.abort(Ended.UPSTREAM_BROKEN if self._started else Ended.MALFORMED, "bytes after the message")
+            self.abort(Ended.UPSTREAM_BROKEN if self._started else Ended.MALFORMED, _EXCESS)
             return False
         return True
 
@@ -262,7 +282,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _release(self) -> None:
         if self._framing is not None:
             self._framing.release()
-        self._framing = None
+        self._framing = self._pass_on = None
         self._sink = None
         self._held = b""
         self._started = False
@@ -274,3 +294,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 def _is_delimited(framing: ResponseFraming | None) -> bool:
     return framing is None or any(name in (b"content-length", b"transfer-encoding") for name, _ in framing.headers)
+
+
+def _drop(data: bytes) -> None:
+    """A decoding framing has handed the body on itself."""
