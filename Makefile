@@ -9,7 +9,7 @@ STATE ?= $(CURDIR)/state
 DEB_SOURCES := $(shell find core units engines firewall daemon gateway cli packaging debian docs -type f \
 	! -path '*/__pycache__/*' 2>/dev/null) README.md NEWS.md
 
-.PHONY: help up test test-unit lint deb bench lock clean
+.PHONY: help up test test-unit lint deb bench bench-count lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make deb         the Debian package, in dist/"
 	@echo "make bench       benchmarks beside nginx, as tables"
+	@echo "make bench-count what a request costs in instructions and calls, on however busy a machine"
 	@echo "make lock        pin the newest allowed versions of all Python packages, with hashes"
 	@echo "make clean       remove what was built; state/ stays"
 
@@ -54,6 +55,10 @@ bench:
 	$(ENVIRONMENT) bench
 	@$(PYTHON) -m tests.bench.datapath
 	@if [ "$$(id -u)" = 0 ]; then $(PYTHON) -m tests.bench.units; else echo "units: needs root, skipped"; fi
+
+bench-count:
+	$(ENVIRONMENT) bench
+	@$(PYTHON) -m tests.bench.counts
 
 lock:
 	$(ENVIRONMENT) test

@@ -14,7 +14,7 @@ log=build/environment.log
 packages_deb="build-essential debhelper dh-python fakeroot go-md2man lintian python3-pip"
 packages_test="$packages_deb mmdebstrap iproute2 util-linux procps curl ca-certificates systemd dbus nftables libgomp1
     python3-gi python3-pydbus python3-nftables libudev1 chromium-headless-shell"
-packages_bench="gcc libc6-dev nginx"
+packages_bench="gcc libc6-dev nginx strace valgrind"
 
 say() { echo "$*" >&2; }
 

@@ -65,8 +65,8 @@ class UpstreamConnection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
-        "_drained", "_framing", "_head_bytes", "_head_only", "_held", "_home", "_is_full", "_kind", "_pass_on", "_paused",
-        "_served", "_sink", "_started", "idle_since", "is_sending", "transport",
+        "_drained", "_framing", "_head_bytes", "_head_only", "_held", "_home", "_is_full", "_kind", "_pass_on",
+        "_paused", "_served", "_sink", "_started", "idle_since", "is_sending", "transport",
     )  # fmt: skip
 
     def __init__(self, home: Home, head_bytes: int) -> None:

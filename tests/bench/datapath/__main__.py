@@ -24,8 +24,8 @@ from tests.bench.datapath.processes import free_port, running, wait_serving
 from tests.bench.datapath.routers import ROUTERS, find_router, read_version
 
 _HERE = Path(__file__).parent
-_HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
-_QUESTION = b'{"model":"m1","messages":[{"role":"user","content":"ready?"}]}'
+HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+QUESTION = b'{"model":"m1","messages":[{"role":"user","content":"ready?"}]}'
 
 Results = dict[str, dict[str, list[dict[str, float]]]]
 """By load, then contender: one measurement for each pass."""
@@ -43,7 +43,7 @@ def main() -> int:
     loads = [load for load in LOADS if load.name in chosen.loads.split(",")]
     with tempfile.TemporaryDirectory(prefix="llmgw-bench-") as name:
         folder = Path(name)
-        load_program = _compile(folder, "load")
+        load_program = compile_program(folder, "load")
         with _contenders(folder, chosen.only.split(","), chosen.workers) as contenders:
             results = _run(load_program, contenders, loads, chosen.passes, chosen.seconds)
             idle = {c.name: measure_idle_streams(load_program, c) for c in contenders}
@@ -55,7 +55,8 @@ def main() -> int:
     return 0
 
 
-def _compile(folder: Path, name: str) -> Path:
+def compile_program(folder: Path, name: str) -> Path:
+    """One of the programs in C beside this file."""
     program = folder / name
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-O2", "-o", str(program), str(_HERE / f"{name}.c")], check=True)
@@ -65,12 +66,12 @@ def _compile(folder: Path, name: str) -> Path:
 @contextlib.contextmanager
 def _contenders(folder: Path, names: list[str], workers: int) -> Iterator[list[Contender]]:
     upstream = free_port()
-    engine = _compile(folder, "engine")
+    engine = compile_program(folder, "engine")
     with contextlib.ExitStack() as stack:
         stack.enter_context(running([str(engine), str(upstream)], env=os.environ, log=folder / "engine.out"))
         contenders = [stack.enter_context(CONTENDERS[name](folder, upstream, workers)) for name in names]
         for contender in contenders:
-            wait_serving(contender.port, "/v1/chat/completions", _QUESTION, _HEADERS, timeout_s=90)
+            wait_serving(contender.port, "/v1/chat/completions", QUESTION, HEADERS, timeout_s=90)
         yield contenders
 
 

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,11 +52,13 @@ Start = Callable[[Path, int, int], contextlib.AbstractContextManager[Contender]]
 
 
 @contextlib.contextmanager
-def start_nginx(folder: Path, upstream: int, workers: int) -> Iterator[Contender]:
+def start_nginx(folder: Path, upstream: int, workers: int, *, under: Sequence[str] = ()) -> Iterator[Contender]:
+    """`under` is the command of a program that runs and watches it; then it is one process."""
     port = free_port()
     config = folder / "nginx.conf"
-    config.write_text(_NGINX.format(workers=workers, folder=folder, upstream=upstream, port=port))
-    argv = ["nginx", "-p", str(folder), "-c", str(config), "-e", str(folder / "nginx.log")]
+    alone = "master_process off;" if under else ""
+    config.write_text(alone + _NGINX.format(workers=workers, folder=folder, upstream=upstream, port=port))
+    argv = [*under, "nginx", "-p", str(folder), "-c", str(config), "-e", str(folder / "nginx.log")]
     path = os.environ.get("PATH", "") + ":/usr/sbin"
     with running(argv, env=dict(os.environ, PATH=path), log=folder / "nginx.out") as pid:
         yield Contender("nginx", port, pid)
@@ -93,6 +95,17 @@ def _start_core(folder: Path, upstream: int, workers: int, name: str, factory: s
 def start_gateway(folder: Path, upstream: int, workers: int) -> Iterator[Contender]:
     """The real one, with keys, request lines and a route table from a daemon's socket."""
     port = free_port()
+    settings = str(_ROOT / "packaging/gunicorn.conf.py")
+    argv = [sys.executable, "-m", "gunicorn", "-c", settings, "gateway.app:create_app()"]
+    with gateway_environment(folder, upstream) as environment:
+        env = environment | {"LLMGW_BIND": f"127.0.0.1:{port}", "LLMGW_WORKERS": str(workers)}
+        with running(argv, env=env, log=folder / "gateway.out") as pid:
+            yield Contender("gateway", port, pid)
+
+
+@contextlib.contextmanager
+def gateway_environment(folder: Path, upstream: int) -> Iterator[dict[str, str]]:
+    """What a gateway finds: its state in `folder`, and a daemon there that names the engine at port `upstream`."""
     state = folder / "state"
     layout = Layout.under(state)
     layout.runtime.mkdir(parents=True)
@@ -101,25 +114,10 @@ def start_gateway(folder: Path, upstream: int, workers: int) -> Iterator[Contend
     key_file.write_text("sk-engine")
     table = folder / "table.json"
     table.write_bytes(msgspec.json.encode(_table(upstream, key_file)))
-    env = dict(
-        os.environ, LLMGW_BIND=f"127.0.0.1:{port}", LLMGW_WORKERS=str(workers), PYTHONPATH=str(_ROOT),
-        LLMGW_STATE=str(state),
-    )  # fmt: skip
+    env = dict(os.environ, PYTHONPATH=str(_ROOT), LLMGW_STATE=str(state))
     serve = f'exec "$0" -m tests.fakes.daemon_socket "{layout.daemon_socket}" < "{table}"'
-    daemon = ["sh", "-c", serve, sys.executable]
-    argv = [
-        sys.executable,
-        "-m",
-        "gunicorn",
-        "-c",
-        str(_ROOT / "packaging/gunicorn.conf.py"),
-        "gateway.app:create_app()",
-    ]
-    with (
-        running(daemon, env=env, log=folder / "daemon.out"),
-        running(argv, env=env, log=folder / "gateway.out") as pid,
-    ):
-        yield Contender("gateway", port, pid)
+    with running(["sh", "-c", serve, sys.executable], env=env, log=folder / "daemon.out"):
+        yield env
 
 
 def _table(upstream: int, key_file: Path) -> RouteTable:
