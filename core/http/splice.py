@@ -67,9 +67,9 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_recent", "_refusal", "_rejected",
-        "_retried_stale", "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent",
-        "_write", "decodes",
+        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_recent", "_refusal",
+        "_rejected", "_retried_stale", "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer",
+        "_was_sent", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
