@@ -55,6 +55,8 @@ class UsageReporter:
 
     async def close(self) -> None:
         """Hand over what is left: to the daemon, or else to the next worker."""
+        for path in [path for path, left in self._left_behind.items() if left <= 0]:
+            await self._remove(path)
         self._queue.extend(self._meter.take())
         try:
             async with asyncio.timeout(_LAST_WORD_S):
@@ -90,13 +92,16 @@ class UsageReporter:
 
     async def _note_sent(self) -> None:
         """Reports that were left behind come first, in the order of their files."""
-        for path, left in list(self._left_behind.items()):
+        for path, left in self._left_behind.items():
             self._left_behind[path] = left - 1
-            if left > 1:
-                return
-            del self._left_behind[path]
-            try:
-                await asyncio.to_thread(self._spool.remove, path)
-            except StorageError as error:
-                self._log.warning("usage_left_behind_not_removed", error=error.message)
+            if left <= 1:
+                await self._remove(path)
             return
+
+    async def _remove(self, path: Path) -> None:
+        """A file of which all was sent. Who is interrupted here does it again at the end."""
+        try:
+            await asyncio.to_thread(self._spool.remove, path)
+        except StorageError as error:
+            self._log.warning("usage_left_behind_not_removed", error=error.message)
+        del self._left_behind[path]
