@@ -5,7 +5,6 @@ pool's. A connection is given out newest first, so that the rest can grow old an
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -75,9 +74,11 @@ class Target:
             if transport is not None:
                 transport.close()
             return
-        connection.idle_since = time.monotonic()
+        sweeper = self.pool.sweeper
+        if sweeper.is_asleep:
+            sweeper.wake()
+        connection.idle_since = sweeper.now_s
         self._idle.append(connection)
-        self.pool.sweeper.wake()
 
     def forget(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)

@@ -376,7 +376,8 @@ class ClientStream:
 
     def _finish(self, *, clean: bool, reset: bool) -> None:
         self._is_over = True
-        _set(self._gone)
+        if self._gone is not None:
+            _set(self._gone)
         self.body = b""
         self._connection.request_done(self, clean=clean, reset=reset)
 

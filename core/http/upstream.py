@@ -270,8 +270,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._release()
         self._served = True
         # A paused connection must never be pooled: the next request on it would wait for ever.
-        self.resume()
-        self.resume_writing()
+        if self._paused:
+            self.resume()
+        if self._is_full:
+            self.resume_writing()
         if keep and not self.is_sending:
             self._home.give_back(self)
         elif self.transport is not None:
