@@ -60,6 +60,12 @@ async def write_addition(place: Place, request: Request) -> Addition:
     return await write_planned(place, lambda config: plan_addition(request, config))
 
 
+async def fetch_for(daemon: DaemonClient, source: str) -> None:
+    """Bring weights alone onto this machine, with progress."""
+    with ProgressView() as view:
+        await view.follow("weights", daemon.fetch_weights(source))
+
+
 async def write_planned(place: Place, plan: Callable[[Config], Addition]) -> Addition:
     """Write what is planned for the config file. The plan is made from the file as it is now.
 

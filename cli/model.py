@@ -8,7 +8,8 @@ from typing import TypedDict, Unpack
 
 import click
 
-from cli.adding import Place, add_model, write_planned
+from cli.adapter_models import find_base, plan_adapter_model, restarts
+from cli.adding import Place, add_model, fetch_for, write_planned
 from cli.addition import Addition, Request, describe_model, plan_addition
 from cli.asking import curl_line, kind_of, needs_key
 from cli.backend_models import plan_backend_model
@@ -41,6 +42,7 @@ class Given(TypedDict):
     command: str | None
     backend: str
     upstream_model: str
+    adapter_of: str
 
 
 @click.group()
@@ -65,6 +67,7 @@ def model() -> None:
 @click.option("--command", metavar="LINE", help="The whole command, for --engine command; {port} is its port.")
 @click.option("--backend", metavar="NAME", default="", help="Served by this backend of the config, not by an engine.")
 @click.option("--upstream-model", metavar="NAME", default="", help="The backend's own name for it. Default: the id.")
+@click.option("--adapter-of", metavar="MODEL", default="", help="The source is a LoRA adapter for this model.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
 @shared_options
 @pass_session
@@ -76,14 +79,20 @@ def model_add(session: Session, dry_run: bool, **given: Unpack[Given]) -> None:
     llamacpp, folders with a config.json by vllm. For an engine without weights (--engine sim, --engine command) it is
     the model's name. The same command twice changes nothing.
 
-    With --backend the source is the id that clients use, and nothing is installed or started.
+    With --backend the source is the id that clients use, and nothing is installed or started. With --adapter-of it is
+    loaded into the engine of a model (or runtime) of the config when it is asked for.
     """
     place = Place(session.layout, session.environment())
+    if given["backend"] and given["adapter_of"]:
+        raise UsageError("--backend and --adapter-of exclude each other", hint="llmgw model add --help")
     if given["backend"]:
         _add_to_backend(session, place, given, dry_run=dry_run)
         return
     if given["upstream_model"]:
         raise UsageError("--upstream-model is for --backend", hint="llmgw model add --help")
+    if given["adapter_of"]:
+        _add_adapter(session, place, given, dry_run=dry_run)
+        return
     request = resolve(_wish(given))
     if dry_run:
         _show_plan(session, place, request)
@@ -93,9 +102,7 @@ def model_add(session: Session, dry_run: bool, **given: Unpack[Given]) -> None:
 
 def _add_to_backend(session: Session, place: Place, given: Given, *, dry_run: bool) -> None:
     model_id, backend = given["model_id"] or given["source"], given["backend"]
-    for name, value in given.items():
-        if name in _ENGINES_OPTIONS and value not in (None, "", ()):
-            raise UsageError(f"--{_ENGINES_OPTIONS[name]} is for an engine, and --backend has none")
+    _refuse_options(given, "--backend has none")
 
     def plan(config: Config) -> Addition:
         return plan_backend_model(model_id, backend, given["upstream_model"], given["kind"], config)
@@ -117,6 +124,46 @@ def _add_to_backend(session: Session, place: Place, given: Given, *, dry_run: bo
         note("nothing was changed (--dry-run)")
     else:
         say(f"{model_id}: served by {backend}")
+
+
+def _add_adapter(session: Session, place: Place, given: Given, *, dry_run: bool) -> None:
+    _refuse_options(given, "--adapter-of uses one that is there")
+    before = place.load().config
+    runtime_id = find_base(given["adapter_of"], before)
+    engine = before.runtimes[runtime_id].engine
+    request = resolve(Wish(given["source"], model_id=given["model_id"], engine=engine))
+    addition = plan_adapter_model(request.model_id, request.source, runtime_id, before)
+
+    async def add() -> Addition:
+        async with session.daemon() as daemon:
+            await fetch_for(daemon, request.source)
+            added = await write_planned(
+                place, lambda config: plan_adapter_model(request.model_id, request.source, runtime_id, config)
+            )
+            await daemon.reload()
+        return added
+
+    if not dry_run:
+        addition = asyncio.run(add())
+    if session.json:
+        told: dict[str, object] = {"applied": addition.changes and not dry_run, "model": addition.model_id}
+        told |= {"runtime": runtime_id, "adapter": request.source}
+        show_json(told | ({"changes": {"models": dict(addition.model)}} if dry_run else {}))
+    elif dry_run:
+        say(f"fetch    {short_source(request.source)}, unless it is there")
+        for key, value in addition.model.items():
+            say(f"set      models: {key} = {short_source(str(value))}")
+        if addition.changes and restarts(runtime_id, before):
+            say(f"restart  runtime {runtime_id}, if it runs: it has no room for adapters yet")
+        note("nothing was changed (--dry-run)")
+    else:
+        say(f"{addition.model_id}: loaded by {runtime_id} when it is asked for")
+
+
+def _refuse_options(given: Given, why: str) -> None:
+    for name, value in given.items():
+        if name in _ENGINES_OPTIONS and value not in (None, "", ()):
+            raise UsageError(f"--{_ENGINES_OPTIONS[name]} is for an engine, and {why}")
 
 
 _ENGINES_OPTIONS = {

@@ -21,7 +21,7 @@ from core.client import DaemonClient
 from core.http.client import HttpClient, Reply
 from core.paths import Layout
 from daemon.runtimes.adapters import PATIENCE_S
-from tests.integration.daemon.stack import free_port, port_range
+from tests.integration.daemon.stack import ROOT, free_port, port_range
 from tests.integration.node.up import Up
 
 BOUND_S = 60.0
@@ -81,6 +81,16 @@ class Node:
                     await asyncio.sleep(STEP_S)
         except TimeoutError:
             raise AssertionError(f"never happened; the last was {found}") from None
+
+    async def run(self, *words: str) -> bytes:
+        """An `llmgw` command; what it says."""
+        command = [sys.executable, "-m", "cli", "--state", str(self.up.state), *words]
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        said, complaint = await process.communicate()
+        assert process.returncode == 0, complaint.decode()
+        return said
 
     def events(self) -> list[Event]:
         return read_events(self.home)
@@ -262,10 +272,8 @@ async def test_a_further_adapter_is_served_by_the_engine_that_runs(tmp_path: Pat
     async with node(tmp_path, {"a": adapters["a"]}) as one:
         before = await one.until_runtime(lambda runtime: runtime.state == "running")
         text = one.layout.config.read_text()
-        one.layout.config.write_text(
-            text.replace("models: [", f"models: [{{id: b, runtime: r, adapter: {adapters['b']}}}, ")
-        )
-        await one.daemon.reload()
+        added = await one.run("model", "add", str(adapters["b"]), "--adapter-of", "base", "--json")
+        assert json.loads(added) == {"applied": True, "model": "b", "runtime": "r", "adapter": str(adapters["b"])}
         await one.until_says("b", "as b")
         assert (await one.until_runtime(lambda runtime: runtime.adapters == ["b"])).pid == before.pid
         one.layout.config.write_text(text)
