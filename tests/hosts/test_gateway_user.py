@@ -3,6 +3,7 @@
 import json
 import stat
 import time
+from pathlib import Path
 
 from tests.hosts.harness import Host
 from tests.hosts.package import installed_host, wait_active
@@ -10,6 +11,7 @@ from tests.hosts.package import installed_host, wait_active
 CONFIG = """models: [{id: m, runtime: demo}]
 runtimes: {demo: {engine: sim, keepWarm: true}}
 """
+TLS = Path(__file__).parents[1] / "data" / "tls"
 _ASK = '{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}'
 _PATIENCE_S = 60.0
 
@@ -73,6 +75,49 @@ def test_what_requests_cost_is_counted_shown_and_kept_over_restarts() -> None:
             wait_active(host, unit)
         wait_usage(host, requests=2, completion_tokens=10)
         assert "llmgw_requests_total" in host.run("curl", "-sS", "http://127.0.0.1:8100/metrics").stdout
+
+
+def test_certificates_are_taken_up_in_the_sandbox_and_a_broken_one_outlives_no_reload() -> None:
+    with installed_host("node") as host:
+        place(host, "first")
+        files = "{certFile: /etc/ssl/gateway/cert.pem, keyFile: /etc/ssl/gateway/key.pem}"
+        host.path("/etc/llmgw/config.yaml").write_text(f"{CONFIG}server: {{tls: {files}}}\n")
+        host.run("systemctl", "reload", "llmgw-daemon.service")
+        wait_shown(host, "first")
+        place(host, "second", "first")
+        wait_said(host, "NOT as the config says")
+        host.run("systemctl", "reload", "llmgw-gateway.service")
+        wait_shown(host, "first")
+        place(host, "second")
+        wait_shown(host, "second")
+
+
+def place(host: Host, name: str, key_name: str = "") -> None:
+    """Certificate and key, readable by the gateway's user as certificates' keys are made to be."""
+    folder = host.path("/etc/ssl/gateway")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cert.pem").write_bytes((TLS / f"{name}.pem").read_bytes())
+    (folder / "key.pem").write_bytes((TLS / f"{key_name or name}-key.pem").read_bytes())
+    host.run("chown", "-R", "root:llmgw", "/etc/ssl/gateway")
+    host.run("chmod", "0640", "/etc/ssl/gateway/key.pem")
+
+
+def wait_shown(host: Host, name: str) -> None:
+    """Until a client that trusts this certificate alone is answered."""
+    host.path("/root/trusted.pem").write_bytes((TLS / f"{name}.pem").read_bytes())
+    line = ["curl", "-sS", "--cacert", "/root/trusted.pem", "https://127.0.0.1:8100/health"]
+    began_s = time.monotonic()
+    while (done := host.run(*line, check=False)).code != 0:
+        assert time.monotonic() - began_s < _PATIENCE_S, f"{done}\n{host.journal('-u', 'llmgw-gateway')[-3000:]}"
+        time.sleep(0.2)
+
+
+def wait_said(host: Host, words: str) -> None:
+    """Until `llmgw status` says so."""
+    began_s = time.monotonic()
+    while words not in (said := host.run("llmgw", "status", check=False).stdout):
+        assert time.monotonic() - began_s < _PATIENCE_S, f"{said}\n{host.journal('-u', 'llmgw-gateway')[-3000:]}"
+        time.sleep(0.2)
 
 
 def wait_usage(host: Host, *, requests: int, completion_tokens: int) -> None:
