@@ -32,6 +32,7 @@ from gateway.readiness import explain_unready
 from gateway.relay import DirectPlan, Dispatcher, InferencePlan, explain_failure
 from gateway.renamed import RenamedAnswer
 from gateway.request_log import RequestIds
+from gateway.router import Order
 from gateway.state import Routes
 from gateway.table import ModelEntry
 from gateway.tracing.trace import Trace
@@ -222,14 +223,24 @@ class Inference:
             if not entry.ready[self.path]:
                 await self._wait_loading(entry, asked, record)
                 continue
-            taken = await self._choice.take(routes, entry, self.path, unit, body)
+            taken = await self._take(routes, entry, unit, body, record)
             now = self._state.routes
             if taken is not None and now is not None:
                 order, waited_s = taken
                 record.queued_s += waited_s
-                if waited_s and record.trace is not None:
-                    record.trace.waited("queued", waited_s)
                 return self.plan_type(self._dispatcher, now.upstreams, order, record, unit), entry
+
+    async def _take(
+        self, routes: Routes, entry: ModelEntry, unit: int, body: bytes, record: RequestRecord
+    ) -> tuple[Order, float] | None:
+        """`Choice.take`, told to the request's trace, however the wait ends."""
+        begun_s, taken = monotonic(), None
+        try:
+            taken = await self._choice.take(routes, entry, self.path, unit, body)
+        finally:
+            if record.trace is not None and (taken is None or taken[1]):
+                record.trace.waited("queued", monotonic() - begun_s)
+        return taken
 
     def _read(self, head: HeadJudgement, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
         """Which model is asked for, and whether it is there for this key. Raises: ApiError."""

@@ -6,7 +6,6 @@ and encoded in a thread, a few at a time: who holds the interpreter for long del
 """
 
 import asyncio
-import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -100,9 +99,11 @@ class Exporter:
             self._enough.set()
 
     async def run(self) -> None:
-        """Until cancelled; then `close` sends what is left."""
+        """Until cancelled; then `close` sends what is left. Begun again after a fault, it goes on behind the batch."""
+        self._drop(SpanFate.REFUSED)
         while True:
-            await self._some.wait()
+            if not self._waiting:
+                await self._some.wait()
             try:
                 async with asyncio.timeout(EVERY_S):
                     await self._enough.wait()
@@ -122,11 +123,9 @@ class Exporter:
                     self._under_way = []
         except (TimeoutError, LlmgwError, Refused):
             pass
-        left = sum(finished.spans for finished in itertools.chain(self._under_way, self._waiting))
-        self._under_way = []
+        self._under_way += self._waiting
         self._waiting.clear()
-        if left:
-            self._count(SpanFate.ENDED, left)
+        self._drop(SpanFate.ENDED)
         await self._http.close()
 
     def _take(self) -> bool:
@@ -153,16 +152,24 @@ class Exporter:
                 return
             if attempt < _TRIES - 1:
                 await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S) * random.uniform(0.8, 1.2))
-        self._count(fate, sum(finished.spans for finished in self._under_way))
+        self._drop(fate)
+
+    def _drop(self, fate: SpanFate) -> None:
+        """Give up what is under way."""
+        if self._under_way:
+            self._count(fate, sum(finished.spans for finished in self._under_way))
         self._under_way = []
 
     async def _send(self) -> float | None:
         """Once. Returns after how many seconds to come back, None: it is there. Raises: LlmgwError, Refused."""
         spans = sum(finished.spans for finished in self._under_way)
-        parts = [
-            await asyncio.to_thread(self._encode, self._under_way[begin : begin + _SLICE])
-            for begin in range(0, len(self._under_way), _SLICE)
-        ]
+        try:
+            parts = [
+                await asyncio.to_thread(self._encode, self._under_way[begin : begin + _SLICE])
+                for begin in range(0, len(self._under_way), _SLICE)
+            ]
+        except (TypeError, ValueError) as error:
+            raise Refused(f"spans that cannot be encoded: {error}") from error
         reply = await self._http.fetch(
             "POST", self._collector.url,
             headers={**self._collector.headers, "content-type": "application/x-protobuf"},

@@ -25,6 +25,8 @@ _SCOPE = InstrumentationScope(name="llmgw.gateway", version=VERSION)
 _HAS_REMOTE = trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _IS_REMOTE = trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 _SAMPLED = 1
+_LARGEST = (1 << 63) - 1
+"""An engine may say any number of tokens."""
 _OFTEN = frozenset(
     {
         "http.request.method", "http.route", "url.path", "http.response.status_code", "server.address", "server.port",
@@ -97,7 +99,7 @@ def _encode_value(value: Value) -> AnyValue:
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
     if isinstance(value, int):
-        return AnyValue(int_value=value)
+        return AnyValue(int_value=max(min(value, _LARGEST), -_LARGEST))
     return AnyValue(double_value=value) if isinstance(value, float) else AnyValue(string_value=_text(value))
 
 

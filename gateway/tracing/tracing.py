@@ -18,6 +18,7 @@ from random import Random
 from core import VERSION
 from core.api import TracingPolicy
 from core.log import EventLogger
+from core.tasks import Backoff, supervise
 from gateway.ending import RequestRecord
 from gateway.metrics.layout import SpanFate
 from gateway.state import RouteState
@@ -79,18 +80,23 @@ class Tracing:
     async def _settle(self) -> None:
         routes = self._state.routes
         policy = routes.lookup.table.tracing if routes is not None else TracingPolicy()
-        if policy == self._policy and (self._exporter is not None) == bool(policy.endpoint):
+        if policy == self._policy:
             return
         await self._stop()
         self._policy = policy
         if not policy.endpoint or routes is None:
             return
         headers = self._read_headers(policy)
-        # In a thread: it reads some fifty files.
-        encoder: Encoder = await asyncio.to_thread(importlib.import_module, _ENCODER)
+        try:
+            # In a thread: it reads some fifty files.
+            encoder: Encoder = await asyncio.to_thread(importlib.import_module, _ENCODER)
+        except ImportError as error:  # a broken installation serves, too
+            self._log.error("tracing_unavailable", error=str(error))
+            return
         collector = Collector(policy.endpoint, headers, _describe_us(policy, routes.lookup.table.node), encoder)
         self._exporter = Exporter(collector, self._log, self._count)
-        self._sending = asyncio.get_running_loop().create_task(self._exporter.run(), name="traces")
+        sending = supervise("traces", self._exporter.run, self._log, Backoff(0.5, 10.0))
+        self._sending = asyncio.get_running_loop().create_task(sending, name="traces")
         # As OpenTelemetry's own samplers decide, so that whoever samples by the same share keeps the same traces.
         self._bound = round(policy.sample_ratio * (1 << 64))
         self.is_on = True

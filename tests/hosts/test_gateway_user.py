@@ -77,11 +77,12 @@ def test_what_requests_cost_is_counted_shown_and_kept_over_restarts() -> None:
         assert "llmgw_requests_total" in host.run("curl", "-sS", "http://127.0.0.1:8100/metrics").stdout
 
 
-def test_certificates_are_taken_up_in_the_sandbox_and_a_broken_one_outlives_no_reload() -> None:
+def test_in_the_sandbox_certificates_are_taken_up_a_broken_one_is_not_and_traces_can_be_made() -> None:
     with installed_host("node") as host:
         place(host, "first")
         files = "{certFile: /etc/ssl/gateway/cert.pem, keyFile: /etc/ssl/gateway/key.pem}"
-        host.path("/etc/llmgw/config.yaml").write_text(f"{CONFIG}server: {{tls: {files}}}\n")
+        tracing = 'tracing: {endpoint: "http://127.0.0.1:9", headers: {authorization: "Bearer token-of-the-host"}}\n'
+        host.path("/etc/llmgw/config.yaml").write_text(f"{CONFIG}server: {{tls: {files}}}\n{tracing}")
         host.run("systemctl", "reload", "llmgw-daemon.service")
         wait_shown(host, "first")
         place(host, "second", "first")
@@ -90,6 +91,11 @@ def test_certificates_are_taken_up_in_the_sandbox_and_a_broken_one_outlives_no_r
         wait_shown(host, "first")
         place(host, "second")
         wait_shown(host, "second")
+        kept = host.run("stat", "-c", "%U %G %a", "/run/llmgw/keys/tracing.headers").stdout.split()
+        assert kept == ["root", "llmgw", "640"]
+        journal = host.journal("-u", "llmgw-gateway")
+        assert "tracing_on collector=http://127.0.0.1:9/v1/traces" in journal, journal[-3000:]
+        assert "tracing_headers_unusable" not in journal and "token-of-the-host" not in journal
 
 
 def place(host: Host, name: str, key_name: str = "") -> None:

@@ -3,17 +3,19 @@
 import asyncio
 import collections
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
 
 from core.log import get_logger
+from core.tasks import Backoff, supervise
 from gateway.ending import RequestRecord
 from gateway.metrics.layout import SpanFate
 from gateway.tracing import exporter, otlp
-from gateway.tracing.exporter import BATCH, MOST_WAITING, Collector, Exporter, Finished
+from gateway.tracing.exporter import BATCH, MOST_WAITING, Collector, Encoder, Exporter, Finished
+from gateway.tracing.spans import Span
 from gateway.tracing.trace import Trace
 from tests.fakes.otlp_collector import Conduct, FakeCollector
 
@@ -21,10 +23,10 @@ from tests.fakes.otlp_collector import Conduct, FakeCollector
 class Bench:
     """An exporter, and what became of its spans."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, encoder: Encoder = otlp) -> None:
         self.fates: collections.Counter[SpanFate] = collections.Counter()
         self.changed = asyncio.Event()
-        collector = Collector(url, {"x-token": "t"}, {"service.name": "s"}, otlp)
+        collector = Collector(url, {"x-token": "t"}, {"service.name": "s"}, encoder)
         self.exporter = Exporter(collector, get_logger("test"), self._count)
         self._ids = Random(1)
 
@@ -151,6 +153,37 @@ async def test_an_answer_without_sense_is_no_complaint_and_no_more_is_lost_than_
         sending.offer(3)
         await collector.wait_spans(3)
     assert sum(sending.fates.values()) == 3
+
+
+class Faulty:
+    """An encoder that fails once."""
+
+    def __init__(self, error: Exception) -> None:
+        self._errors = [error]
+
+    def encode(self, spans: Sequence[Span], resource: Mapping[str, str]) -> bytes:
+        if self._errors:
+            raise self._errors.pop()
+        return otlp.encode(spans, resource)
+
+    def read_rejected(self, body: bytes) -> tuple[int, str]:
+        return otlp.read_rejected(body)
+
+
+@pytest.mark.parametrize("error", [ValueError("a number"), RuntimeError("anything")])
+async def test_a_batch_that_cannot_be_encoded_is_counted_and_ends_nothing(error: Exception) -> None:
+    async with FakeCollector() as collector:
+        sending = Bench(collector.url, Faulty(error))
+        living = supervise("traces", sending.exporter.run, get_logger("test"), Backoff(0.01, 0.01))
+        running = asyncio.create_task(living)
+        sending.offer(2)
+        await sending.wait(SpanFate.REFUSED, 2)
+        sending.offer(3)
+        await sending.wait(SpanFate.SENT, 3)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await sending.exporter.close(5.0)
+    assert sending.fates == {SpanFate.REFUSED: 2, SpanFate.SENT: 3}
 
 
 async def test_what_is_left_at_the_end_is_sent() -> None:

@@ -62,11 +62,15 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def scene(
     directory: Path, lane: str = "fast lane", *, behaviour: Behaviour | None = None, limit: int = 256,
-    is_open: bool = True, **policy: object,
+    is_open: bool = True, queue_timeout_ms: int = 240_000, **policy: object,
 ) -> AsyncIterator[Scene]:  # fmt: skip
     async with FakeCollector() as collector, FakeUpstream(behaviour) as engine:
         keys = (key("sk-secret-key", name="alice"),)
-        routes = table(model("m", target_of(engine, max_concurrency=limit)), keys=keys, allow_missing_auth=is_open)
+        routes = table(
+            model("m", target_of(engine, max_concurrency=limit, queue_timeout_ms=queue_timeout_ms)),
+            keys=keys,
+            allow_missing_auth=is_open,
+        )
         routes = traced(routes, collector, **policy)
         async with gateway(directory, routes, lane=lane) as running:
             yield Scene(running, engine, collector, routes)
@@ -266,6 +270,18 @@ async def test_time_in_the_queue_is_an_event(tmp_path: Path, lane: str) -> None:
     (queued,) = [span for span in spans if "queued" in span.events]
     assert queued.is_server and queued.events == ["queued", "first_byte"]
     assert float(queued.attributes["llmgw.queued_s"]) > 0
+
+
+async def test_one_that_waited_in_vain_says_so(tmp_path: Path) -> None:
+    async with scene(tmp_path, behaviour=Behaviour(head_pause_s=60), limit=1, queue_timeout_ms=50) as on:
+        first = asyncio.create_task(on.ask(chat(), QUIET))
+        await on.engine.wait_for(lambda: on.engine.open == 1)
+        assert await on.ask(chat()) == 429
+        (span,) = await on.collector.wait_spans(1)
+        on.engine.release()
+        assert await first == 200
+    assert span.events == ["queued"] and span.attributes["error.type"] == "RUNTIME_QUEUE_TIMEOUT"
+    assert not span.is_error
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/v1/audio/transcriptions"])

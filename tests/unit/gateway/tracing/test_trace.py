@@ -121,6 +121,13 @@ def test_a_span_crosses_to_the_collector_as_it_is() -> None:
     assert client.attributes["llmgw.detail"] == "closed" and client.is_error and client.name == "chat m"
 
 
+def test_no_number_of_an_engines_is_too_large_for_a_span() -> None:
+    trace = begin()
+    ended = record(trace, prompt_tokens=10**30, completion_tokens=1)
+    (server,) = read_spans(encode(build_spans(ended, trace), {"service.name": "s"}))
+    assert server.attributes["gen_ai.usage.input_tokens"] == (1 << 63) - 1
+
+
 def test_requests_encoded_apart_are_one_export_together() -> None:
     parts = []
     for number in range(3):
