@@ -140,7 +140,7 @@ class WebSocket(asyncio.Protocol):
                 self._take(event)
         except RemoteProtocolError as error:
             if isinstance(error.event_hint, CloseConnection):
-                self._write(error.event_hint)
+                self._write(CloseConnection(error.event_hint.code))
             self._hang_up()
         if len(self._inbox) >= _WAITING and not self._is_deaf and self._transport is not None:
             self._is_deaf = True
@@ -209,7 +209,8 @@ class WebSocket(asyncio.Protocol):
             if not self._is_paused:  # who takes nothing needs no answers
                 self._write(event.response())
         elif isinstance(event, CloseConnection):
-            self._write(event.response())
+            # The client's own, or what wsproto makes of a broken frame: its words for that are none of the client's.
+            self._write(CloseConnection(event.code))
             self._hang_up()
 
     def _write(self, event: Event) -> bool:

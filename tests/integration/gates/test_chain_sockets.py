@@ -82,8 +82,28 @@ async def test_a_websocket_ends_with_its_gate_and_with_its_key(tmp_path: Path) -
             assert (message.type, first.close_code) == (aiohttp.WSMsgType.CLOSE, 1001)
             await up.until(lambda: up.pids_with("engines.gates") not in ([], [gate]), _PATIENCE_S)
             await ada.until("/v1/comfyui/org/art/queue", lambda told: "queue_running" in told)
+        async with listen(session, up, "ada") as third:
+            # A worker that ends waits for what it answers, and not for these.
+            await Ear(third).until("status")
+            for pid in up.gateway_pids()[1:]:
+                os.kill(pid, signal.SIGTERM)
+            message = await asyncio.wait_for(third.receive(), _PATIENCE_S)
+            assert (message.type, third.close_code) == (aiohttp.WSMsgType.CLOSE, 1001)
+        await up.until_gateway(_PATIENCE_S)
+        await ada.until("/v1/comfyui/org/art/queue", lambda told: "queue_running" in told)
         async with listen(session, up, "ada") as again:
             await Ear(again).until("status")
             await daemon.stop_runtime("art")
             message = await asyncio.wait_for(again.receive(), _PATIENCE_S)
             assert (message.type, again.close_code) == (aiohttp.WSMsgType.CLOSE, 1001)
+
+
+async def test_a_websocket_that_only_listens_keeps_no_runtime_loaded(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, ", idleStopMs: 2000") as (up, _),
+        aiohttp.ClientSession() as session,
+        listen(session, up, "ada") as socket,
+    ):
+        await Ear(socket).until("status")
+        message = await asyncio.wait_for(socket.receive(), _PATIENCE_S)
+        assert (message.type, socket.close_code) == (aiohttp.WSMsgType.CLOSE, 1001)
