@@ -14,7 +14,7 @@ from core.tasks import Backoff
 from gateway.errors import ApiError
 
 _AGAIN_S = 2
-_TRIES = 12
+_TRIES = 20
 """So often a daemon that is away is asked again: for about ten seconds. It may just be restarting."""
 
 
