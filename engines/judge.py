@@ -5,7 +5,7 @@ from core.config.schema import Config, Model, Runtime
 from core.errors import LlmgwError
 from engines.policy import check_args, check_env
 from engines.registry import get_adapter, names
-from engines.sources import parse_source
+from engines.sources import HubSource, PackageSource, PathSource, WebSource, parse_source
 
 
 def judge_runtimes(config: Config) -> list[Problem]:
@@ -28,6 +28,9 @@ def _judge_adapter(path: str, name: str, model: Model, runtime: Runtime) -> list
         hint = f"{able} can"
         return [Problem(f"{path}.adapter", f"{runtime.engine} loads no adapters while it serves", hint=hint)]
     problems = _judge_source(f"{path}.adapter", model.adapter)
+    if not problems and _is_one_file(parse_source(model.adapter)):
+        hint = "hf:ORG/REPO, or the absolute path of a folder"
+        problems.append(Problem(f"{path}.adapter", f"is one file; {runtime.engine} takes a folder", hint=hint))
     if name in [fixed.partition("=")[0].strip() for fixed in str(runtime.options.get("lora", "")).split(",")]:
         hint = "options.lora of its runtime has one of that name"
         problems.append(Problem(f"{path}.id", f"the adapter {name} is loaded at the start already", hint=hint))
@@ -44,6 +47,13 @@ def _judge_runtime(path: str, runtime: Runtime) -> list[Problem]:
     problems = [Problem(f"{path}.args", text) for text in check_args(runtime.engine, runtime.args)]
     problems += [Problem(f"{path}.env", text) for text in check_env(runtime.engine, runtime.env)]
     return problems + (_judge_source(f"{path}.weights", runtime.weights) if runtime.weights else [])
+
+
+def _is_one_file(source: PathSource | PackageSource | WebSource | HubSource) -> bool:
+    """As far as its name tells: what a path leads to is known where it lies."""
+    if isinstance(source, HubSource):
+        return bool(source.file)
+    return not isinstance(source, PathSource)
 
 
 def _judge_source(path: str, source: str) -> list[Problem]:

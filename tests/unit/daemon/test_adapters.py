@@ -122,6 +122,8 @@ def test_no_adapter_is_usable_while_its_runtime_is_not() -> None:
 
 JUDGED = [
     ("adapter: /srv/sql", "adapter: sql", "models[1].adapter", "'sql'"),
+    ("adapter: /srv/sql", "adapter: 'hf:a/b:x.safetensors'", "models[1].adapter", "is one file; vllm takes a folder"),
+    ("adapter: /srv/sql", "adapter: 'package:a==1/x.bin'", "models[1].adapter", "is one file; vllm takes a folder"),
     ("{id: sql, runtime: r", "{id: sql, runtime: s", "models[1].adapter", "sim loads no adapters while it serves"),
     ("maxLoadedAdapters: 3", "options: {lora: 'sql=/srv/x'}", "models[1].id", "loaded at the start already"),
     ("engine: vllm", "engine: llamacpp", "models[1].adapter", "llamacpp loads no adapters while it serves"),
