@@ -61,6 +61,7 @@ SCHEMAS: dict[str, Json] = {
         object={"const": "model"},
         created=_INTEGER,
         owned_by=_text(),
+        parent=_text("The model that this one is a LoRA adapter for."),
         metadata=_object(kind=_text(), endpoints=_array(_text()), contextWindow=_INTEGER),
     ),
     "ModelList": _object(("data",), object={"const": "list"}, data=_array({"$ref": "#/components/schemas/Model"})),
