@@ -118,11 +118,14 @@ class EditedAnswer:
     def is_held_back(self) -> bool:
         return self._is_held_back
 
-    async def respond(self, req: Request, resp: Response) -> None:
-        """Find a target that answers, and write the response. Raises: ApiError when none does."""
+    async def respond(self, req: Request, resp: Response) -> RelayOutcome | None:
+        """Find a target that answers, and write the response; an outcome says why none does. Raises: ApiError."""
         self._plan.begun(self)
         says = self._plan.says
-        answer, target, route = await self._open([field for field in req.scope["headers"] if field[0] not in says])
+        opened = await self._open([field for field in req.scope["headers"] if field[0] not in says])
+        if isinstance(opened, RelayOutcome):
+            return opened
+        answer, target, route = opened
         self._status = answer.status
         self._first_byte_s = monotonic() - self._begun_s
         resp.status = answer.status
@@ -136,6 +139,7 @@ class EditedAnswer:
         else:
             resp.content_type = self._edit.media_type or resp.content_type
             resp.data = await self._read_whole(answer, target, route)
+        return None
 
     def _stream_edit(self, answer: exchange, route: RouteTarget) -> StreamEdit | None:
         """How the answer is passed on while it comes; None: it is edited as a whole."""
@@ -153,7 +157,7 @@ class EditedAnswer:
             fields.append((name, value))
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
 
-    async def _open(self, headers: Headers) -> tuple[exchange, Target, RouteTarget]:
+    async def _open(self, headers: Headers) -> tuple[exchange, Target, RouteTarget] | RelayOutcome:
         target = self._plan.next_target(None)
         while target is not None:
             route = self._plan.current
@@ -178,7 +182,7 @@ class EditedAnswer:
             target = following
         outcome = self._outcome(self._attempts[-1].ended if self._attempts else Ended.NO_TARGET)
         self._plan.ended(outcome)
-        raise explain_failure(outcome, self._plan.record.model)
+        return outcome
 
     def _ask(self, target: Target, route: RouteTarget, headers: Headers) -> exchange:
         path, body = self._edit.request(route)

@@ -83,6 +83,18 @@ def explain_unready(entry: ModelEntry, path: str, asked: str) -> Unready:
     return Unready(error, best, rule.start)
 
 
+def find_sleeping(entry: ModelEntry, path: str) -> RouteTarget | None:
+    """A runtime that could be started for requests on this path; None: there is none."""
+    return next(
+        (
+            target
+            for target in entry.model.targets
+            if target.runtime and target.state == RuntimeState.STOPPED and not _is_held(target) and offers(target, path)
+        ),
+        None,
+    )
+
+
 def most_hopeful(targets: Sequence[RouteTarget]) -> RouteTarget:
     """The target that is nearest to serving; the first of equals."""
     return min(targets, key=_hopelessness)

@@ -6,6 +6,7 @@ Also how a server without our relay is served: there the two names may be the sa
 from falcon.asgi import Request, Response
 
 from core.api import RouteTarget
+from core.http.plan import RelayOutcome
 from core.http.trim import Trimmer
 from gateway.edited import EditedAnswer, StreamEdit
 from gateway.ending import RequestRecord
@@ -71,7 +72,7 @@ class RenamedAnswer:
         self._asked = asked
         self._body = body
 
-    async def respond(self, req: Request, resp: Response, path: bytes) -> None:
-        """Raises: ApiError when no target answers."""
+    async def respond(self, req: Request, resp: Response, path: bytes) -> RelayOutcome | None:
+        """An outcome says why no target answers. Raises: ApiError."""
         edit = Renaming(self._plan.record, self._entry, self._asked, self._body, path)
-        await EditedAnswer(self._plan, edit).respond(req, resp)
+        return await EditedAnswer(self._plan, edit).respond(req, resp)

@@ -20,7 +20,7 @@ from gateway.errors import ApiError, cut
 from gateway.forms import MAX_EARLY_BYTES, Field, FormReader, read_boundary
 from gateway.incoming import read_class
 from gateway.late_errors import find_dialect
-from gateway.relay import InferencePlan
+from gateway.relay import InferencePlan, explain_failure
 from gateway.renamed import Renaming
 from gateway.routes.inference import Inference, find_client, read_body
 from gateway.table import ModelEntry
@@ -117,7 +117,9 @@ class Forms(Inference):
         rest = FormRest(incoming, len(early.data))
         plan, entry = await self._plan(early.model, b"", fields, peer, read_class(fields), record)
         try:
-            await FormAnswer(plan, entry, early, rest, self.raw_path).respond(req, resp)
+            outcome = await FormAnswer(plan, entry, early, rest, self.raw_path).respond(req, resp)
+            if outcome is not None:
+                raise explain_failure(outcome, record.model)
         except ApiError as error:
             if error.http_status == 413:
                 record.ended = "refused"

@@ -28,7 +28,7 @@ from gateway.jobs.ticket import find_ticket
 from gateway.late_errors import find_dialect
 from gateway.limit_headers import ANTHROPIC, OPENAI
 from gateway.lookup import find_model
-from gateway.readiness import explain_unready
+from gateway.readiness import explain_unready, find_sleeping
 from gateway.relay import DirectPlan, Dispatcher, InferencePlan, explain_failure
 from gateway.renamed import RenamedAnswer
 from gateway.request_log import RequestIds
@@ -199,7 +199,7 @@ class Inference:
                 _add_headers(resp, plan, outcome.target)
                 self._pass_refusal(record, outcome.refusal, resp)
                 return
-            if not plan.is_short or not left:
+            if not left or not (plan.is_short or await self._wake_another(entry, asked)):
                 raise explain_failure(outcome, record.model)
 
     async def _answer(
@@ -208,8 +208,7 @@ class Inference:
         """Answer by the plan; an outcome says why no target did. Raises: ApiError."""
         client = find_client(req.scope)
         if client is None or entry.is_renamed or asked != entry.model.id:
-            await RenamedAnswer(plan, entry, asked, body).respond(req, resp, self.raw_path)
-            return None
+            return await RenamedAnswer(plan, entry, asked, body).respond(req, resp, self.raw_path)
         return await client.relay(plan, path=self.raw_path)
 
     async def _plan(
@@ -292,6 +291,20 @@ class Inference:
         if found is not None and not found.ready[self.path]:
             raise explain_unready(found, self.path, model).error
 
+    async def _wake_another(self, entry: ModelEntry, model: str) -> bool:
+        """Nobody who is ready has answered: start a runtime that nobody needed until now, and give it a moment."""
+        target = find_sleeping(entry, self.path)
+        if target is None:
+            return False
+        wait_s = target.request_startup_wait_ms / 1000
+        with self._dispatcher.loads.of(target).wait():
+            settled = self._state.wait_until(lambda now: _is_ready(now, target.id), wait_s)
+            try:
+                await self._waker.start(target.runtime, cut(model), settled, wait_s)
+            except ApiError:
+                return False  # why those did not answer that were asked says more
+        return self._state.routes is not None and _is_ready(self._state.routes, target.id)
+
     async def _wait_adapter(self, target: RouteTarget, model: str) -> None:
         """Have the model's adapter loaded, and wait for that as for a slot. Raises: ApiError."""
         limits, load = limits_of(target), self._dispatcher.loads.of(target)
@@ -353,6 +366,11 @@ class Inference:
         write_error(resp, error, self.path)
         resp.set_header("x-request-id", record.request_id)
         self._dispatcher.endings.tell(record)
+
+
+def _is_ready(routes: Routes, target_id: str) -> bool:
+    upstream = routes.upstreams.get(target_id)
+    return upstream is not None and upstream.is_ready
 
 
 def _add_headers(resp: Response, plan: InferencePlan, target: Target) -> None:

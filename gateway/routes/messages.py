@@ -28,8 +28,7 @@ class Messages(Inference):
         client = find_client(req.scope)
         is_own = is_own_everywhere(entry, self.path)
         if client is None or not is_own or entry.is_renamed or asked != entry.model.id:
-            await EditedAnswer(plan, MessagesEdit(self.path, entry, asked, body)).respond(req, resp)
-            return None
+            return await EditedAnswer(plan, MessagesEdit(self.path, entry, asked, body)).respond(req, resp)
         return await client.relay(plan, path=self.raw_path)
 
     def _word_refusal(self, refusal: Refusal) -> bytes:

@@ -28,5 +28,4 @@ class Responses(Inference):
         if client is not None and is_own and not entry.is_renamed and asked == entry.model.id:
             return await client.relay(plan, path=self.raw_path)
         edit = ResponsesEdit(self.path, entry, asked, body, created_s=int(time.time()))
-        await EditedAnswer(plan, edit).respond(req, resp)
-        return None
+        return await EditedAnswer(plan, edit).respond(req, resp)

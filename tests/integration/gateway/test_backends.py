@@ -97,16 +97,23 @@ def backend(provider: FakeUpstream, folder: Path, **changes: object) -> RouteTar
 
 @asynccontextmanager
 async def bench(
-    folder: Path, behaviour: Behaviour | None = None, certificate: str = "provider", **changes: object
+    folder: Path,
+    behaviour: Behaviour | None = None,
+    certificate: str = "provider",
+    slots: int = 256,
+    asleep: bool = False,
+    **changes: object,
 ) -> AsyncIterator[Bench]:
-    """The model `m` is the provider's; `both` is also the engine's."""
+    """The model `m` is the provider's, `near` the engine's, and `both` is of both; the engine has so many slots."""
     (folder / "p.key").write_text(f"{KEY}\n")
     async with (
         FakeUpstream(behaviour, certificate=TLS_DATA / f"{certificate}.pem") as provider,
         FakeUpstream() as engine,
     ):
-        far, near = backend(provider, folder, **changes), target_of(engine, "n1/r")
-        models = (model("m", far), model("both", far, near))
+        far, near = backend(provider, folder, **changes), target_of(engine, "n1/r", max_concurrency=slots)
+        if asleep:
+            near = msgspec.structs.replace(near, ready=False, state="stopped", request_startup_wait_ms=60_000)
+        models = (model("m", far), model("both", far, near), model("near", near))
         async with gateway(folder, table(*models, keys=(key(CLIENTS_KEY, "admin"),))) as served:
             yield Bench(served, provider, engine)
 
@@ -227,6 +234,36 @@ async def test_where_a_provider_refuses_another_target_answers(tmp_path: Path, s
     assert [answer.status for answer in answers] == [200] * 8
     assert {answer.headers["x-llmgw-target"] for answer in answers} == {"n1/r"}
     assert at.provider.seen
+
+
+async def test_where_the_provider_refuses_and_the_engine_is_full_a_request_waits(tmp_path: Path) -> None:
+    async with bench(tmp_path, Behaviour(429, {"retry-after": "30"}), slots=1) as at, asyncio.timeout(60):
+        at.engine.behaviour = Behaviour(head_pause_s=60)
+        first = asyncio.ensure_future(at.ask("near"))
+        await at.engine.wait_for(lambda: at.engine.open == 1)
+        second = asyncio.ensure_future(at.ask("both"))
+        await at.gateway.daemon.wait_reports(
+            lambda told: any("n1/r" in each.runtimes and each.runtimes["n1/r"].waiting == 1 for each in told)
+        )
+        at.engine.release()
+        answers = [await first, await second]
+    assert [(each.status, each.headers["x-llmgw-target"]) for each in answers] == [(200, "n1/r")] * 2
+
+
+async def test_a_runtime_that_nobody_needed_is_started_when_the_provider_fails(tmp_path: Path) -> None:
+    async with bench(tmp_path, asleep=True) as at, asyncio.timeout(60):
+        daemon, before = at.gateway.daemon, at.gateway.daemon.table
+        assert before is not None
+        assert (await at.ask("both")).headers["x-llmgw-target"] == "backend:p"
+        assert daemon.starts == []
+        await at.provider.stop()
+        asking = asyncio.ensure_future(at.ask("both"))
+        await daemon.started.wait()
+        both = model("both", backend(at.provider, tmp_path), target_of(at.engine, "n1/r"))
+        daemon.publish(msgspec.structs.replace(before, version=2, models=[both]))
+        answer = await asking
+    assert (answer.status, answer.headers["x-llmgw-target"]) == (200, "n1/r")
+    assert [started for started, _ in daemon.starts] == ["n1/r"]
 
 
 async def test_a_provider_that_is_full_rests_for_as_long_as_it_says(tmp_path: Path) -> None:
