@@ -38,6 +38,8 @@ from engines.gates.comfyui.telling import GREETING, read_preview
 MAX_OPEN = 100
 """Prompts that one caller may have waiting or running."""
 _LOOK_S = 1.0
+_AT_ONCE = 100
+"""Messages that are heard before others have a turn."""
 _BACKOFF_S = (0.1, 0.3, 1.0, 3.0)
 _TRIES = 3
 
@@ -244,11 +246,16 @@ class Desk:
                     self._wake.set()
                     failures, self._at_work = 0, ""
                     await stream.say(GREETING)
+                    heard = 0
                     async for message in stream.messages():
                         if isinstance(message, str):
                             self._hear(message)
                         else:
                             self._see(message)
+                        heard += 1
+                        if heard % _AT_ONCE == 0:
+                            # Many come in one turn of the loop, and callers who read must get theirs meanwhile.
+                            await asyncio.sleep(0)
             except LlmgwError as error:
                 if failures == 0:
                     self._log.info("comfyui_not_connected", error=error.message)

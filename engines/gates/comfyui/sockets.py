@@ -15,7 +15,7 @@ from engines.gates.comfyui.telling import Preview, retell, tell_end, tell_status
 
 MAX_OF_CALLER = 32
 MAX_SOCKETS = 500
-_MAX_MESSAGES = 1000
+_MAX_MESSAGES = 5000
 _MAX_CHARACTERS = 1 << 20
 
 

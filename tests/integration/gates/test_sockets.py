@@ -213,12 +213,26 @@ async def test_a_caller_that_reads_nothing_is_hung_up_on_and_nobody_waits_for_it
             await loop.sock_sendall(deaf, handshake("/ws", bench.ada.headers))
             assert b" 101 " in await asyncio.wait_for(loop.sock_recv(deaf, 100), _PATIENCE_S)
             await bench.until_sockets(2)
-            many = await bench.ada.prompt(long_picture(hold, steps=30_000))
+            graph = long_picture(hold, steps=8000)
+            graph["x" * 2000] = graph.pop("2")  # so that what is told is more than the kernel takes for a reader
+            graph["3"]["inputs"]["images"] = ["x" * 2000, 0]
+            many = await bench.ada.prompt(graph)
             await bench.until_sockets(1)
             await bench.ada.until_state(many, "done")
         own = await bench.bob.prompt(picture())
         assert await bob.until_over(own) == "execution_success"
         assert bob.prompts() == {own}
+
+
+async def test_a_caller_that_reads_is_not_hung_up_on_by_a_burst(tmp_path: Path) -> None:
+    hold = tmp_path / "go"
+    hold.touch()
+    async with running(tmp_path) as bench, bench.ada.listen() as ear:
+        prompt_id = await bench.ada.prompt(long_picture(hold, steps=8000))
+        assert await ear.until_over(prompt_id) == "execution_success"
+        values = [said["data"]["value"] for said in ear.heard if said["type"] == "progress"]
+        # The result may be there before the last steps are heard of, and then they are not told.
+        assert values == list(range(1, len(values) + 1))
 
 
 async def test_a_gate_that_stops_says_so(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ async def test_the_newest_preview_takes_the_place_of_the_one_before() -> None:
     waiting.cancel()
 
 
-@pytest.mark.parametrize("texts", [["x"] * 1001, ["x" * 1000] * 1100], ids=["many", "long"])
+@pytest.mark.parametrize("texts", [["x"] * 5001, ["x" * 1000] * 1100], ids=["many", "long"])
 def test_a_mailbox_that_nobody_empties_keeps_nothing_more(texts: list[str]) -> None:
     box = Mailbox("c", "")
     box.show(b"x")
