@@ -12,7 +12,7 @@ from daemon.gates import find_gates_down
 from daemon.hardware.doctor import examine
 from daemon.hardware.facts import Facts, FailedRuntime, read_gateway_port, read_port_ranges, user_exists
 from daemon.node import Node
-from daemon.status import read_backends
+from daemon.status import read_backends, read_complaints
 
 
 async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallState, http: HttpClient) -> DoctorReport:
@@ -42,6 +42,7 @@ async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallSt
             if controller.state is RuntimeState.FAILED
         ),
         gates_down=await find_gates_down(node.controllers, node.backend),
+        gateway_complaints=tuple(read_complaints(node)),
         backends=tuple(read_backends(node)),
         unreadable_units=tuple((await _read_faults(node)).items()),
     )

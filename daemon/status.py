@@ -76,7 +76,7 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         server_host=use.loaded.config.server.host,
         server_port=use.loaded.config.server.port,
         server_tls=use.loaded.config.server.tls.is_on,
-        gateway_complaints=node.admitter.activity.complaints(node.admitter.clock.monotonic_s()),
+        gateway_complaints=read_complaints(node),
         runtimes=[await runtime_status(node, controller) for _, controller in sorted(node.controllers.items())],
         backends=read_backends(node),
         memory_total_mib=memory.total_mib,
@@ -86,6 +86,11 @@ async def node_state(node: Node, hardware: HardwareState, firewall: FirewallStat
         firewall=firewall,
         cluster=cluster_state(use.loaded.config.cluster, node.preparer.node),
     )
+
+
+def read_complaints(node: Node) -> list[str]:
+    """Why the gateway does not serve as the config says, by what its workers said last."""
+    return node.admitter.activity.complaints(node.admitter.clock.monotonic_s())
 
 
 def read_backends(node: Node) -> list[BackendStatus]:

@@ -64,6 +64,8 @@ class Facts:
     failed_runtimes: tuple[FailedRuntime, ...] = ()
     gates_down: tuple[tuple[str, GateStatus], ...] = ()
     """(runtime, its gate) of engines that run behind a gate that does not."""
+    gateway_complaints: tuple[str, ...] = ()
+    """Why the gateway does not serve as the config says, by its processes."""
     backends: tuple[BackendStatus, ...] = ()
     unreadable_units: tuple[tuple[str, str], ...] = ()
     """Generated unit files without a record that can be trusted: name and what is wrong."""

@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 
 from core.hardware import Finding
-from daemon.hardware.checks.finding import blocks, ok
+from daemon.hardware.checks.finding import blocks, ok, warning
 from daemon.hardware.facts import Facts
 
 
 def check(facts: Facts) -> Iterator[Finding]:
+    for complaint in facts.gateway_complaints:
+        yield warning(
+            "gateway", f"the gateway does not serve as the config says: {complaint}", "see server.tls in the config"
+        )
     gateway = facts.gateway
     if gateway is None:
         return

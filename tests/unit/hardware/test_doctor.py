@@ -83,6 +83,7 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(gateway=GatewayPort("::", 8100, "other")), [("gateway", "blocks")]),
         (on(gateway=GatewayPort("::", 8100, "silent")), [("gateway", "blocks")]),
         (on(gateway=GatewayPort("::", 8100, "free")), [("gateway", "blocks")]),
+        (on(gateway_complaints=("c.pem: key values mismatch",)), [("gateway", "warning")]),
         (on(engine_user_exists=False), [("engine user", "blocks")]),
         (on(engine_user_exists=False, engine_user_needed=False), []),
         (on(ephemeral_ports="1024 65000"), [("engine ports", "warning")]),
