@@ -9,6 +9,7 @@ import ipaddress
 import os
 import socket
 import ssl
+from functools import lru_cache
 
 from core.http.limits import PoolLimits
 from core.http.reach import Reach
@@ -37,6 +38,10 @@ class Dialer:
 
         Raises: OSError, TimeoutError included.
         """
+        family = _family_of(host)
+        if family is not None and not reach.tls:  # most are: nothing to look up, nothing to read
+            async with asyncio.timeout(within_s):
+                return await self._open_at(protocol, family, (host, port), host, None)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + within_s
         async with asyncio.timeout_at(until_s):
@@ -88,11 +93,10 @@ class Dialer:
             raise
 
     async def _places(self, host: str, port: int) -> list[Place]:
-        try:
-            version = ipaddress.ip_address(host).version
-        except ValueError:
-            return [(family, (address, port)) for family, (address, _) in await self._look_up(host)]
-        return [(socket.AF_INET6 if version == 6 else socket.AF_INET, (host, port))]
+        family = _family_of(host)
+        if family is not None:
+            return [(family, (host, port))]
+        return [(family, (address, port)) for family, (address, _) in await self._look_up(host)]
 
     async def _look_up(self, host: str) -> list[Place]:
         task = self._looking.get(host)
@@ -115,6 +119,16 @@ class Dialer:
             # In a thread: the system's authorities are hundreds.
             known = self._contexts[ca_file] = version, await asyncio.to_thread(load_trust, ca_file)
         return known[1]
+
+
+@lru_cache(maxsize=1024)
+def _family_of(host: str) -> socket.AddressFamily | None:
+    """Of an address; None: it is a name."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return None
+    return socket.AF_INET6 if version == 6 else socket.AF_INET
 
 
 def load_trust(ca_file: str) -> ssl.SSLContext:
