@@ -43,6 +43,7 @@ _REASON_AT = {reason: REASON_CELLS + index for index, reason in enumerate(REASON
 _CAUSE_AT = {cause: index for index, cause in enumerate(CAUSES)}
 _PROMPT = NUMBER_CELLS + Number.PROMPT_TOKENS
 _COMPLETION = NUMBER_CELLS + Number.COMPLETION_TOKENS
+_AT_ONCE = QUEUE.bucket(0.0)
 
 
 class Counting:
@@ -75,9 +76,11 @@ class Counting:
         if record.why:
             cells[block + _REASON_AT[record.why]] += 1
             queued_s = record.queued_s
-            cells[block + QUEUE.bucket(queued_s)] += 1
             if queued_s:
+                cells[block + QUEUE.bucket(queued_s)] += 1
                 cells[block + QUEUE.sum] += int(queued_s * 1e6)
+            else:
+                cells[block + _AT_ONCE] += 1
         if record.prompt_tokens:
             cells[block + _PROMPT] += record.prompt_tokens
         if record.completion_tokens:

@@ -35,6 +35,12 @@ def test_all_that_is_known_stands_in_the_line() -> None:
     assert read(format_record(make_record())) == PLAIN
 
 
+def test_what_did_not_wait_and_what_came_whole_is_said_like_all_else() -> None:
+    found = read(format_record(make_record(queued_s=0.0, first_data_s=0.21)))
+    assert (found["queued_s"], found["first_byte_s"], found["first_token_s"]) == ("0.000", "0.2100", "0.2100")
+    assert read(format_record(make_record(first_data_s=0.0)))["first_token_s"] == "0.0000"
+
+
 def test_a_refused_request_has_its_errors_code_and_no_target() -> None:
     record = make_record(status=404, ended="refused", code="unknown_model", target="", key="", client="", why="")
     found = read(format_record(record))
