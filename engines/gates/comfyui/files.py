@@ -85,7 +85,8 @@ class Files:
 
 
 def _describe(file: Kept) -> dict[str, object]:
-    subfolder, _, name = file.path.rpartition("/")
+    # A node may have given it a name that is no text.
+    subfolder, _, name = file.path.encode("utf-8", "replace").decode().rpartition("/")
     place = {"filename": name, "subfolder": subfolder, "type": file.folder}
     return {**place, "bytes": file.size_bytes, "modified_at": int(file.changed_s)}
 

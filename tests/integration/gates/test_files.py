@@ -82,6 +82,7 @@ async def test_a_started_gate_counts_what_is_on_the_disk(tmp_path: Path) -> None
         await bench.kill(bench.gate)
         await asyncio.gather(uploading, return_exceptions=True)
         put(bench, f"input/{bench.ada.mark}/half.png", 2 * _MIB)
+        put(bench, os.fsdecode(b"output/%b/no-text-\xff.png" % bench.ada.mark.encode()), 1)
         await bench.start_gate()
         assert (await files(bench.ada))["used_bytes"] >= 2 * _MIB
         assert (await bench.ada.ask("POST", "/prompt", {"prompt": picture()}))[0] == 413
