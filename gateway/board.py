@@ -273,15 +273,17 @@ class Row:
         cells, memory, offset = self._cells, self._memory, self._offsets[cell]
         return lambda: _UNPACK[cells[_HIGH]](memory, offset)
 
-    def writer(self, cell: Cell) -> Callable[[int], None]:
-        """`put` of one cell, followed by a fence."""
+    def writer(self, cell: Cell) -> Callable[[int], int]:
+        """`put` of one cell, a fence, and the sum over all columns: taking first and looking after, in one call."""
         cells, index = self._cells, self._owns[cell]
+        memory, offset = self._memory, self._offsets[cell]
         acquire, release = self.seat.lock.acquire, self.seat.lock.release
 
-        def write(value: int) -> None:
+        def write(value: int) -> int:
             cells[index] = value
             acquire()
             release()
+            return sum(_UNPACK[cells[_HIGH]](memory, offset))
 
         return write
 

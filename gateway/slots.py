@@ -63,8 +63,7 @@ class Slots:
     def try_take(self, unit: int) -> bool:
         """Take a slot if one is free and nobody waits for it."""
         self._counts = own = self._counts + unit
-        self._write_counts(own)
-        counts = sum(self._read_counts())
+        counts = self._write_counts(own)
         # The usual case, without a call: nobody waits and nothing interactive is there, so it is a small number.
         if counts <= self._most_standard or (counts < WAITER and fits(counts, unit, self.limits)):
             return True
@@ -74,8 +73,7 @@ class Slots:
     def release(self, unit: int) -> None:
         """The engine works on one request less."""
         self._counts = own = self._counts - unit
-        self._write_counts(own)
-        if sum(self._read_counts()) >= WAITER:
+        if self._write_counts(own) >= WAITER:
             self.let_in()
 
     # Waiting
@@ -165,8 +163,7 @@ class Slots:
     # How it is done
 
     def _join(self, unit: int, model: str, others: tuple["Slots", ...]) -> Waiter["Slots"]:
-        self._write_counts(self._counts + WAITER)
-        if count_waiting(sum(self._read_counts())) > self.limits.queue:
+        if count_waiting(self._write_counts(self._counts + WAITER)) > self.limits.queue:
             self._write_counts(self._counts)
             raise self._refusal("RUNTIME_QUEUE_FULL", f"Too many requests wait for the model '{model}'.", model)
         stamp = int(self._clock.monotonic_s() * 1e9)
@@ -192,8 +189,7 @@ class Slots:
         """False: another worker was quicker."""
         row = self._row
         self._counts += turn.unit
-        self._write_counts(self._counts)
-        if not fits(sum(self._read_counts()), turn.unit, self.limits):
+        if not fits(self._write_counts(self._counts), turn.unit, self.limits):
             self._counts -= turn.unit
             self._write_counts(self._counts)
             return False
