@@ -7,7 +7,7 @@ connection of its own, so a change reaches all of them as fast as the daemon wri
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from core.api import RouteTable, RouteTarget
@@ -25,6 +25,8 @@ from gateway.upstream_keys import read_keys
 
 RECONNECT_BASE_S = 0.05
 RECONNECT_CAP_S = 1.0
+DAEMON_STARTS_S = 3.0
+"""A daemon that is started at the same time as the gateway has a table within a second, mostly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class RouteState:
     async def prepare(self, timeout_s: float) -> None:
         """Return once there is a table or the daemon has been tried; `run` must be running.
 
-        Waits at most `timeout_s` for a daemon that accepts and does not answer.
+        Waits at most `timeout_s` for a daemon that accepts and does not answer, and, where the disk knows of no table
+        either, a moment for one that is being started beside us.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -97,6 +100,10 @@ class RouteState:
             self._log.warning("daemon_slow", waited_s=timeout_s)
         if self.routes is None:
             self._use_snapshot()
+        if self.routes is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DAEMON_STARTS_S):
+                    await self.next_change().wait()
 
     def _use_snapshot(self) -> None:
         table = self._snapshot.read()
