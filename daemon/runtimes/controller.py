@@ -261,12 +261,13 @@ class RuntimeController:
     async def _begin_life(self) -> None:
         """Start the unit once nothing of the life before is left."""
         backend = self._shared.backend
-        status = await backend.read_status(self.unit_name)
-        if status.active_state not in (ActiveState.FAILED, ActiveState.INACTIVE):
-            # Nobody could read its unit file, so it was not adopted; two lives cannot share one unit.
-            self._log.warning("unknown_life_stopped", pid=status.main_pid)
-            await backend.stop(self.unit_name)
-        await wait_unit_empty(self.unit_name, self.runtime_id, backend)
+        if await backend.read_pids(self.unit_name):
+            status = await backend.read_status(self.unit_name)
+            if status.active_state not in (ActiveState.FAILED, ActiveState.INACTIVE):
+                # Nobody could read its unit file, so it was not adopted; two lives cannot share one unit.
+                self._log.warning("unknown_life_stopped", pid=status.main_pid)
+                await backend.stop(self.unit_name)
+            await wait_unit_empty(self.unit_name, self.runtime_id, backend)
         await wait_cards_free(self.runtime_id, self._last_devices, self._last_pids, self._shared.read_cards)
         await backend.reset_failed(self.unit_name)
         if self.probe is not None and self.probe.adapter.gate is not None:

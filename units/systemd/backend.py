@@ -7,6 +7,7 @@ a listener never sees an old state last.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from core.paths import Layout
@@ -96,8 +97,7 @@ class SystemdBackend:
         running = [user for user in users if (await self.read_status(user)).active_state is not ActiveState.INACTIVE]
         for user in running:
             await self.stop(user)
-        # A socket has none of a service's timeouts to be asked for.
-        result = await self._manager.RestartUnit(unit, timeout_s=STATIC_UNIT_TIMEOUT_S)
+        result = await self._manager.RestartUnit(unit, _static_unit_limit_s)
         for user in running:
             await self.start(user)
         if result != "done":
@@ -116,22 +116,20 @@ class SystemdBackend:
         return parse_status(name, dict(zip(STATUS_PROPERTIES, values, strict=True)))
 
     async def start(self, name: str) -> None:
-        timeout_s = await self._job_timeout_s(name)
         try:
-            result = await self._manager.StartUnit(name, timeout_s=timeout_s)
+            result = await self._manager.StartUnit(name, partial(self._job_limit_s, name))
         except BusCallFailed as error:
             raise UnitJobFailed(error.message, hint=f"systemctl status {name}") from error
         await self._check_job(name, "start", result)
 
     async def stop(self, name: str) -> None:
-        result = await self._manager.StopUnit(name, timeout_s=await self._job_timeout_s(name))
+        result = await self._manager.StopUnit(name, partial(self._job_limit_s, name))
         await self._check_job(name, "stop", result)
         await self._check_empty(name)
 
     async def restart(self, name: str) -> None:
-        timeout_s = await self._job_timeout_s(name)
         try:
-            result = await self._manager.RestartUnit(name, timeout_s=timeout_s)
+            result = await self._manager.RestartUnit(name, partial(self._job_limit_s, name))
         except BusCallFailed as error:
             raise UnitJobFailed(error.message, hint=f"systemctl status {name}") from error
         await self._check_job(name, "restart", result)
@@ -179,7 +177,7 @@ class SystemdBackend:
                 continue  # the reconnect announces every unit again
             yield status
 
-    async def _job_timeout_s(self, name: str) -> float:
+    async def _job_limit_s(self, name: str) -> float:
         """How long a job may take by the unit's own limits: stop (TERM, KILL, and what follows), wait, start."""
         found = await self._manager.Get(name, TIMEOUT_PROPERTIES)
         start_s, stop_s, delay_s = (parse_seconds(value, infinity_s=INFINITY_S) for value in found)
@@ -199,3 +197,8 @@ class SystemdBackend:
         pids = await self.read_pids(name)
         if pids and (await self.read_status(name)).active_state in (ActiveState.INACTIVE, ActiveState.FAILED):
             raise UnitJobFailed(f"{name} is stopped, but processes of it are left and cannot be killed: {pids}")
+
+
+async def _static_unit_limit_s() -> float:
+    """A socket has none of a service's timeouts to be asked for."""
+    return STATIC_UNIT_TIMEOUT_S

@@ -5,7 +5,7 @@ names the job; so results that nobody waits for yet are kept while an order is u
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from units.backend import BackendLost
@@ -20,6 +20,11 @@ MANAGER_PATH = "/org/freedesktop/systemd1"
 CALL_TIMEOUT_S = 25.0
 RELOAD_TIMEOUT_S = 120.0
 """PID 1 reads every unit again, and answers nothing else meanwhile: 0.3 s with 500 units."""
+
+Limit = Callable[[], Awaitable[float]]
+"""Says how many seconds a job may take; asked only about one that is not over soon."""
+
+SOON_S = 5.0
 
 _NO_SUCH_UNIT = ("org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.systemd1.LoadFailed")
 _NO_SUCH_PROCESS = ("org.freedesktop.systemd1.NoSuchProcess", "org.freedesktop.DBus.Error.InvalidArgs")
@@ -51,20 +56,20 @@ class Manager:
                 waiting.set_exception(lost)
         self._jobs.clear()
 
-    async def StartUnit(self, name: str, *, timeout_s: float) -> str:  # noqa: N802 - spelt like the original
+    async def StartUnit(self, name: str, limit_s: Limit) -> str:  # noqa: N802 - spelt like the original
         """The job's result, `done` when it worked. Raises: BackendLost, BusCallFailed."""
-        return await self._run_job("StartUnit", name, timeout_s)
+        return await self._run_job("StartUnit", name, limit_s)
 
-    async def StopUnit(self, name: str, *, timeout_s: float) -> str:  # noqa: N802
+    async def StopUnit(self, name: str, limit_s: Limit) -> str:  # noqa: N802
         """The job's result; `done` for a unit that nobody knows."""
         try:
-            return await self._run_job("StopUnit", name, timeout_s)
+            return await self._run_job("StopUnit", name, limit_s)
         except BusCallFailed as error:
             return _unless(error, _NO_SUCH_UNIT, "done")
 
-    async def RestartUnit(self, name: str, *, timeout_s: float) -> str:  # noqa: N802
+    async def RestartUnit(self, name: str, limit_s: Limit) -> str:  # noqa: N802
         """The job's result. It ends when the unit is started again."""
-        return await self._run_job("RestartUnit", name, timeout_s)
+        return await self._run_job("RestartUnit", name, limit_s)
 
     async def KillUnit(self, name: str, signal: int) -> None:  # noqa: N802
         """Signal every process of the unit; none to signal is no failure."""
@@ -115,7 +120,7 @@ class Manager:
     ) -> tuple[object, ...]:
         return await self._bus.call(MANAGER_PATH, MANAGER, method, signature, arguments, timeout_s=timeout_s)
 
-    async def _run_job(self, method: str, name: str, timeout_s: float) -> str:
+    async def _run_job(self, method: str, name: str, limit_s: Limit) -> str:
         self._orders += 1
         try:
             (path,) = await self._call(method, "ss", name, "replace")
@@ -128,8 +133,12 @@ class Manager:
             self._orders -= 1
             if not self._orders:
                 self._early.clear()
+        await asyncio.wait((ended,), timeout=SOON_S)
+        if ended.done():
+            return ended.result()
+        timeout_s = await limit_s()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(max(timeout_s - SOON_S, 0.0)):
                 return await asyncio.shield(ended)
         except TimeoutError as error:
             raise BackendLost(f"systemd did not end the job {method} {name} within {timeout_s:g} s") from error
