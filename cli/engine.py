@@ -4,15 +4,15 @@ import asyncio
 
 import click
 
-from cli.machine_hardware import read_hardware
+from cli.machine_hardware import config_or_defaults, read_hardware
 from cli.output import say, show_json, show_table
 from cli.progress import ProgressView
 from cli.session import Session, pass_session, shared_options
 from core.engines import BuildVerdict, EngineBuild, EngineList, EnginePlan, RemovedBuilds
 from core.errors import NotFoundError, UnavailableError
+from engines.digests import recipe_for
 from engines.machine import Machine, add_hardware, read_machine
 from engines.plan import plan_build
-from engines.recipe import load_recipe
 
 _COLUMNS = ("ENGINE", "BUILD", "VERSION", "USE", "CHECK", "SIZE", "RUNTIMES")
 
@@ -34,7 +34,7 @@ def engine() -> None:
 @click.pass_context
 def plan(context: click.Context, session: Session, name: str) -> None:
     """Judge every build of ENGINE for this machine. Nothing is changed. Exit code 9 when none can be had."""
-    recipe = load_recipe(name)
+    recipe = recipe_for(name, config_or_defaults(session).engines)
     machine = add_hardware(read_machine(), asyncio.run(read_hardware(session)))
     judged = plan_build(recipe, machine)
     chosen = judged.chosen.name if judged.chosen else ""

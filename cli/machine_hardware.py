@@ -22,10 +22,7 @@ async def read_hardware(session: Session) -> HardwareState:
     except UnavailableError as error:
         if error.code != "daemon_not_running":
             raise
-    try:
-        config = load_config(session.layout, session.environment()).config
-    except (ConfigErrors, ConfigMissing):
-        config = Config()
+    config = config_or_defaults(session)
     settings, clock = hardware_settings(config, session.layout), SystemClock()
     probe = Probe(settings.places, clock, _no_owners)
     await probe.read_all()
@@ -34,3 +31,11 @@ async def read_hardware(session: Session) -> HardwareState:
 
 async def _no_owners() -> Mapping[int, str]:
     return {}
+
+
+def config_or_defaults(session: Session) -> Config:
+    """What the file says, or nothing where it cannot be read: then it is not what was asked about."""
+    try:
+        return load_config(session.layout, session.environment()).config
+    except (ConfigErrors, ConfigMissing):
+        return Config()

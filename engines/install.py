@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from core.api import Progress
-from core.errors import BugError, LlmgwError
+from core.errors import BugError, LlmgwError, NotFoundError
 from core.files import ensure_directory, write_atomic
 from engines.adapter import Build, NodeFacts
 from engines.builds import (
@@ -25,11 +25,13 @@ from engines.builds import (
     read_build,
 )
 from engines.checked import failure_of, read_check
+from engines.download import DownloadFailed, DownloadMismatch
 from engines.environments import LockInvalid, make_environment
 from engines.machine import Machine, read_machine
 from engines.plan import plan_build
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
-from engines.recipe import BuildRecipe, Environment, Package, Recipe, load_recipe
+from engines.recipe import BuildRecipe, Environment, Package, Recipe, Release, load_recipe
+from engines.release import ARCHIVES, ExecutableMissing, find_executable, forget_archives, unpack_release
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import UnsafeArchive, open_archive, plan_members, unpack
 from engines.verify import BuildBroken, verify_build
@@ -37,7 +39,10 @@ from engines.verify import BuildBroken, verify_build
 __all__ = ["BuildBroken", "find_build", "install_build", "list_builds", "read_build"]
 
 _LOCK_TIMEOUT_S = 3600.0
-_NEXT_BUILD = (BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive, LockInvalid)
+_NEXT_BUILD = (
+    *(BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive, LockInvalid),
+    *(DownloadFailed, DownloadMismatch, NotFoundError, ExecutableMissing),
+)
 """What turns down one build and says nothing of the next."""
 
 
@@ -133,6 +138,10 @@ class _Task:
                 source = await self._from_package(recipe, recipe.package, staging, tree)
             elif recipe.python is not None:
                 source = await self._from_index(recipe, recipe.python, staging, tree)
+            elif recipe.release is not None:
+                source = await self._from_release(recipe, recipe.release, tree)
+                recipe = msgspec.structs.replace(recipe, executable=find_executable(tree, recipe.executable))
+                _make_executable(tree / recipe.executable)
             else:
                 raise BugError(f"{recipe.name} has no source")
             self._progress(Progress(step="verify", detail=recipe.name))
@@ -140,6 +149,7 @@ class _Task:
             manifest = _manifest(self._engine, recipe, source, size_of(tree))
             write_atomic(tree / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
             publish(tree, final)
+        forget_archives(self._folder / ARCHIVES)
 
     async def _from_package(self, recipe: BuildRecipe, package: Package, staging: Path, tree: Path) -> str:
         """A folder out of a wheel. Returns where it came from."""
@@ -156,6 +166,12 @@ class _Task:
         check_space(self._folder, wanted.download_bytes + wanted.unpacked_bytes, f"{self._engine} {recipe.name}")
         final = self._folder / recipe.name
         return await make_environment(wanted, tree, final, staging, mirror=self._mirror, progress=self._progress)
+
+    async def _from_release(self, recipe: BuildRecipe, release: Release, tree: Path) -> str:
+        """Everything that is in some archives. Returns where it came from."""
+        check_space(self._folder, release.download_bytes + release.unpacked_bytes, f"{self._engine} {recipe.name}")
+        await unpack_release(release, self._machine.platform, self._folder / ARCHIVES, tree, self._progress)
+        return " ".join(f"{release.url}{name}" for name in release.files[self._machine.platform])
 
 
 def _unpack_tree(package: Package, archive: Path, tree: Path, stop: threading.Event) -> None:
@@ -175,13 +191,14 @@ def _make_executable(path: Path) -> None:
 
 def _manifest(engine: str, recipe: BuildRecipe, source: str, size_bytes: int) -> Manifest:
     origin = recipe.package or recipe.python
+    digests = list(recipe.release.sha256.values()) if recipe.release else origin.sha256 if origin else []
     return Manifest(
         engine=engine,
         name=recipe.name,
         version=recipe.version,
         executable=recipe.executable,
         source=source,
-        sha256=origin.sha256 if origin else [],
+        sha256=digests,
         environment=recipe.environment,
         takes_uuids=recipe.takes_uuids,
         size_bytes=size_bytes,

@@ -1,11 +1,14 @@
 """What only the engines know to be wrong with a config's runtimes. Pure; the daemon and `llmgw config check` ask it."""
 
+from core.config.names import no_such
 from core.config.problem import Problem
 from core.config.schema import Config, Model, Runtime
 from core.errors import LlmgwError
+from engines.digests import file_names
 from engines.policy import check_args, check_env
+from engines.recipe import load_recipe
 from engines.registry import get_adapter, names
-from engines.sources import HubSource, PackageSource, PathSource, WebSource, parse_source
+from engines.sources import HubSource, PackageSource, PathSource, WebSource, may_fetch, parse_source
 
 
 def judge_runtimes(config: Config) -> list[Problem]:
@@ -18,7 +21,21 @@ def judge_runtimes(config: Config) -> list[Problem]:
             runtime = config.runtimes.get(place.runtime)
             if runtime is not None and runtime.engine in names():
                 problems += _judge_adapter(f"models[{index}]", place.upstream_model or model.id, model, runtime)
+    problems += _judge_releases(config)
     return list(dict.fromkeys(problems))
+
+
+def _judge_releases(config: Config) -> list[Problem]:
+    """Digests of archives that no build is made of, and places that none is fetched from."""
+    own, path = config.engines.llamacpp, "engines.llamacpp"
+    known = file_names(load_recipe("llamacpp"))
+    problems = [
+        Problem(f"{path}.digests", no_such("archive", name, known)) for name in own.digests if name not in known
+    ]
+    if own.mirror and not own.mirror.startswith("/") and not may_fetch(own.mirror):
+        hint = "a directory, or the https:// address of a folder without a password in it"
+        problems.append(Problem(f"{path}.mirror", "is no place that archives are fetched from", hint=hint))
+    return problems
 
 
 def _judge_adapter(path: str, name: str, model: Model, runtime: Runtime) -> list[Problem]:

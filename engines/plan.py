@@ -56,16 +56,20 @@ class BuildPlan:
 def plan_build(recipe: Recipe, machine: Machine, wanted: str = "") -> BuildPlan:
     """Judge every build (or only the one, or those of the version, that is `wanted`) for this machine."""
     builds = [build for build in recipe.builds if not wanted or wanted in (build.name, build.version)]
-    return BuildPlan(recipe.engine, tuple(Verdict(build, _reasons(build, machine)) for build in builds))
+    return BuildPlan(recipe.engine, tuple(Verdict(build, _reasons(recipe.engine, build, machine)) for build in builds))
 
 
-def _reasons(build: BuildRecipe, machine: Machine) -> tuple[str, ...]:
+def _reasons(engine: str, build: BuildRecipe, machine: Machine) -> tuple[str, ...]:
     """What of the machine speaks against it; for a build that would run here, why it cannot be had."""
     if machine.platform not in build.platforms:
         return (f"is for {' and '.join(build.platforms)}, this is {machine.platform}",)
     reasons = [*_system_reasons(build, machine), *_card_reasons(build, machine)]
     if build.unresolved and not reasons:
         reasons.append(f"would run here, but {build.unresolved}")
+    if build.release and not reasons and (lacking := build.release.lacks(machine.platform)):
+        reasons.append(
+            f"would run here, but the digest of {' and '.join(lacking)} is not known: engines.{engine}.digests takes it"
+        )
     return tuple(reasons)
 
 

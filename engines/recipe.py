@@ -65,6 +65,27 @@ class Environment(_Part, frozen=True, kw_only=True):
     unpacked_bytes: int
 
 
+class Release(_Part, frozen=True, kw_only=True):
+    """Compressed tar archives of a project's release, all unpacked into one folder.
+
+    Their digests are not ours to know: the operator looks them up and gives them (`engines.NAME.digests`).
+    """
+
+    url: Annotated[str, Meta(pattern=r"^https?://.*/$")]
+    """The folder that they lie in."""
+    files: dict[str, list[RelativePath]]
+    """Platform -> names."""
+    sha256: dict[str, Sha256] = {}
+    """Name -> digest; filled by `engines.digests.give_digests`."""
+    download_bytes: int
+    """Roughly, of all files for one platform; likewise the following."""
+    unpacked_bytes: int
+
+    def lacks(self, platform: str) -> list[str]:
+        """Files without a digest."""
+        return [name for name in self.files.get(platform, []) if name not in self.sha256]
+
+
 class Cuda(_Part, frozen=True, kw_only=True):
     """What a build asks of NVIDIA's driver and cards."""
 
@@ -114,12 +135,13 @@ class BuildRecipe(_Part, frozen=True, kw_only=True):
     executable: RelativePath = ""
     package: Package | None = None
     python: Environment | None = None
+    release: Release | None = None
     verify: Verify = Verify()
     environment: dict[str, str] = {}
     takes_uuids: bool = True
 
     def __post_init__(self) -> None:
-        sources = [source for source in (self.package, self.python) if source is not None]
+        sources = [source for source in (self.package, self.python, self.release) if source is not None]
         if self.unresolved and sources:
             raise ValueError(f"{self.name} is unresolved and has a source")
         if not self.unresolved and (len(sources) != 1 or not self.executable or not self.verify.arguments):

@@ -11,15 +11,16 @@ import os
 import stat
 import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from core.errors import DependencyError
 from core.files import storage_error, sync_directory
 
 _CHUNK_BYTES = 1 << 20
-_MAX_MEMBERS = 20_000
+MAX_MEMBERS = 20_000
 _MAX_NAME = 255
 
 
@@ -51,8 +52,8 @@ def plan_members(
     Every member is judged, also those that are left in the archive: a wheel with one hostile name is not trusted
     with the others. `max_bytes` bounds the sum of what is taken. Raises: UnsafeArchive.
     """
-    if len(infos) > _MAX_MEMBERS:
-        raise UnsafeArchive(f"the archive has {len(infos)} members; more than {_MAX_MEMBERS} are not unpacked")
+    if len(infos) > MAX_MEMBERS:
+        raise UnsafeArchive(f"the archive has {len(infos)} members; more than {MAX_MEMBERS} are not unpacked")
     names: set[str] = set()
     members: list[Member] = []
     for info in infos:
@@ -65,7 +66,7 @@ def plan_members(
         if taken and not info.is_dir():
             mode = 0o755 if (info.external_attr >> 16) & 0o111 else 0o644
             members.append(Member(path, info, mode))
-    _judge_tree(members)
+    judge_tree(member.path for member in members)
     total = sum(member.info.file_size for member in members)
     if total > max_bytes:
         raise UnsafeArchive(f"the archive unpacks to {total} bytes; at most {max_bytes} were expected")
@@ -82,12 +83,9 @@ def unpack(archive: zipfile.ZipFile, members: Sequence[Member], into: Path, stop
     for member in members:
         target = into / member.path
         try:
-            for parent in _parents(into, member.path):
-                if parent not in folders:
-                    parent.mkdir(mode=0o755, exist_ok=True)
-                    parent.chmod(0o755)
-                    folders.add(parent)
-            digest = _write(archive, member, target, stop)
+            make_parents(into, member.path, folders)
+            with archive.open(member.info) as source:
+                digest = write_member(source, target, member.mode, stop)
             twin = seen.setdefault(digest, target)
             if twin != target and twin.stat().st_mode == target.stat().st_mode:
                 target.unlink()
@@ -110,14 +108,58 @@ def open_archive(path: Path) -> zipfile.ZipFile:
         raise UnsafeArchive(f"{path.name} is no archive that can be read: {error}") from error
 
 
-def _judge(info: zipfile.ZipInfo) -> None:
-    name, shown = info.filename, repr(info.filename[:120])
-    parts = name.removesuffix("/").split("/")
-    # ZipInfo cuts a name at NUL; the original shows what the archive really said.
-    if name != info.orig_filename or any(ord(c) < 32 or ord(c) == 127 for c in name) or "\\" in name:
+def judge_name(name: str) -> None:
+    """Whether a member of this name stays below its folder. Raises: UnsafeArchive."""
+    shown = repr(name[:120])
+    if any(ord(c) < 32 or ord(c) == 127 for c in name) or "\\" in name:
         raise UnsafeArchive(f"the archive has a member with a malformed name: {shown}")
+    parts = name.removesuffix("/").split("/")
     if not name or any(part in ("", ".", "..") or len(os.fsencode(part)) > _MAX_NAME for part in parts):
         raise UnsafeArchive(f"the archive has a member outside its folder: {shown}")
+
+
+def judge_tree(paths: Iterable[str]) -> None:
+    """Whether these files can lie beside each other. Raises: UnsafeArchive."""
+    files = set(paths)
+    for path in files:
+        for parent in PurePosixPath(path).parents:
+            if str(parent) in files:
+                raise UnsafeArchive(f"the archive has {str(parent)[:120]!r} as a file and as a folder")
+
+
+def make_parents(into: Path, path: str, folders: set[Path]) -> None:
+    """Make the folders between `into` and the file, outermost first; `folders` holds those that are there."""
+    folder = into
+    for part in path.split("/")[:-1]:
+        folder /= part
+        if folder not in folders:
+            folder.mkdir(mode=0o755, exist_ok=True)
+            folder.chmod(0o755)
+            folders.add(folder)
+
+
+def write_member(source: IO[bytes], target: Path, mode: int, stop: threading.Event) -> bytes:
+    """Write the file anew and sync it; returns its SHA-256. Raises: Stopped, OSError, and what reading raises."""
+    digest = hashlib.sha256()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(target, flags, 0o600), "wb") as out:
+        while chunk := source.read(_CHUNK_BYTES):
+            if stop.is_set():
+                raise Stopped
+            digest.update(chunk)
+            out.write(chunk)
+        out.flush()
+        os.fchmod(out.fileno(), mode)
+        os.fsync(out.fileno())
+    return digest.digest()
+
+
+def _judge(info: zipfile.ZipInfo) -> None:
+    name, shown = info.filename, repr(info.filename[:120])
+    # ZipInfo cuts a name at NUL; the original shows what the archive really said.
+    if name != info.orig_filename:
+        raise UnsafeArchive(f"the archive has a member with a malformed name: {shown}")
+    judge_name(name)
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR) > info.is_dir():
         raise UnsafeArchive(f"the archive has a link or a device in it: {shown}")
@@ -125,34 +167,3 @@ def _judge(info: zipfile.ZipInfo) -> None:
         raise UnsafeArchive(f"the archive has an encrypted member: {shown}")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise UnsafeArchive(f"the archive packs {shown} in a way that we do not unpack")
-
-
-def _judge_tree(members: Sequence[Member]) -> None:
-    files = {member.path for member in members}
-    for member in members:
-        for parent in PurePosixPath(member.path).parents:
-            if str(parent) in files:
-                raise UnsafeArchive(f"the archive has {str(parent)[:120]!r} as a file and as a folder")
-
-
-def _parents(into: Path, path: str) -> list[Path]:
-    """Folders between `into` and the file, outermost first."""
-    folders: list[Path] = []
-    for part in path.split("/")[:-1]:
-        folders.append((folders[-1] if folders else into) / part)
-    return folders
-
-
-def _write(archive: zipfile.ZipFile, member: Member, target: Path, stop: threading.Event) -> bytes:
-    digest = hashlib.sha256()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with archive.open(member.info) as source, open(os.open(target, flags, 0o600), "wb") as out:
-        while chunk := source.read(_CHUNK_BYTES):
-            if stop.is_set():
-                raise Stopped
-            digest.update(chunk)
-            out.write(chunk)
-        out.flush()
-        os.fchmod(out.fileno(), member.mode)
-        os.fsync(out.fileno())
-    return digest.digest()

@@ -191,6 +191,14 @@ class OwnProgram(Section, frozen=True, kw_only=True):
     """An operator's own build of an engine, used as it is by runtimes that name no build."""
 
     bin: AbsolutePath = ""
+    digests: dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]] = {}
+    """Archive of a release -> its SHA-256; nothing is installed from one that is not named here."""
+    mirror: str = ""
+    """Where these archives lie, instead of the project's own place: a directory, or the URL of a folder."""
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.bin)
 
 
 class OwnPython(Section, frozen=True, kw_only=True):
@@ -199,6 +207,10 @@ class OwnPython(Section, frozen=True, kw_only=True):
     python: AbsolutePath = ""
     """Of the environment that has it."""
 
+    @property
+    def is_given(self) -> bool:
+        return bool(self.python)
+
 
 class OwnTree(Section, frozen=True, kw_only=True):
     """The same for an engine that is a source tree."""
@@ -206,6 +218,10 @@ class OwnTree(Section, frozen=True, kw_only=True):
     dir: AbsolutePath = ""
     python: AbsolutePath = ""
     """Of the environment that has what it requires."""
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.dir or self.python)
 
 
 OwnBuild = OwnProgram | OwnPython | OwnTree
@@ -227,8 +243,7 @@ class Engines(Section, frozen=True, kw_only=True):
     def own_build(self, engine: str) -> OwnBuild | None:
         """The operator's own, where one is given."""
         own = getattr(self, engine, None)
-        is_given = isinstance(own, OwnBuild) and own != type(own)()
-        return own if is_given else None
+        return own if isinstance(own, OwnBuild) and own.is_given else None
 
 
 class Ports(Section, frozen=True, kw_only=True):

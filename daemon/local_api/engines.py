@@ -27,6 +27,7 @@ from engines.builds import (
     roll_back,
 )
 from engines.checked import is_stale, read_check
+from engines.digests import recipe_for
 from engines.install import install_build
 from engines.machine import add_hardware, read_machine
 from engines.recipe import load_recipe
@@ -107,13 +108,15 @@ class EngineInstall(_Engines):
 
     async def _install(self, engine: str, wanted: str, report: Report) -> str:
         node = self._node
+        engines = node.config_use.loaded.config.engines
         build = await install_build(
             engine,
             engines_dir=self._folder,
             facts=node.preparer.facts,
-            mirror=node.config_use.loaded.config.engines.mirror,
+            mirror=engines.mirror,
             progress=report,
             wanted=wanted,
+            recipe=recipe_for(engine, engines),
             machine=add_hardware(read_machine(), await self._sampler.refresh()),
         )
         node.retry_missing()

@@ -1,0 +1,38 @@
+"""Recipes with the digests of release archives that an operator gave. Pure but for the recipe's file.
+
+Whoever publishes an archive says its SHA-256 on the release's page. It is not ours to vouch for, and nothing is fetched
+without one; so it stands in the config, and the build of the recipe is one like any other from then on.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from core.config.schema import Engines
+from engines.recipe import BuildRecipe, Recipe, load_recipe
+
+
+def recipe_for(engine: str, engines: Engines) -> Recipe:
+    """The engine's recipe, as the config completes it. Raises: NotFoundError."""
+    recipe = load_recipe(engine)
+    return give_digests(recipe, engines.llamacpp.digests, engines.llamacpp.mirror) if engine == "llamacpp" else recipe
+
+
+def give_digests(recipe: Recipe, digests: Mapping[str, str], mirror: str = "") -> Recipe:
+    """The recipe with the operator's digests, and with the mirror in the place of the releases' own address. Pure."""
+
+    def filled(build: BuildRecipe) -> BuildRecipe:
+        if build.release is None:
+            return build
+        names = {name for names in build.release.files.values() for name in names}
+        known = {name: digest for name, digest in digests.items() if name in names}
+        url = f"{mirror.rstrip('/')}/" if mirror else build.release.url
+        return msgspec.structs.replace(build, release=msgspec.structs.replace(build.release, sha256=known, url=url))
+
+    return msgspec.structs.replace(recipe, builds=[filled(build) for build in recipe.builds])
+
+
+def file_names(recipe: Recipe) -> list[str]:
+    """Every archive that a build of the recipe may come from."""
+    releases = [build.release for build in recipe.builds if build.release is not None]
+    return sorted({name for release in releases for names in release.files.values() for name in names})

@@ -1,0 +1,84 @@
+"""Brings the archives of a project's release onto this machine, as `engines.digests` completed the recipe."""
+
+import hashlib
+import shutil
+import threading
+from functools import partial
+from pathlib import Path
+
+from core.api import Progress
+from core.errors import DependencyError
+from core.files import ensure_directory, storage_error
+from core.http.client import HttpClient
+from engines.download import Download, DownloadMismatch, download
+from engines.pypi import ProgressSink
+from engines.recipe import Release
+from engines.staging import run_to_end
+from engines.untar import unpack_tar
+
+ARCHIVES = ".archives"
+"""Where they are kept, beside the builds, until the build is made: what has come of one outlives a killed process."""
+
+
+class ExecutableMissing(DependencyError):
+    """The archives hold no program of the name that the recipe gives."""
+
+    code = "engine_executable_missing"
+
+
+async def unpack_release(release: Release, platform: str, archives: Path, tree: Path, progress: ProgressSink) -> None:
+    """Fetch the archives for the platform into the folder `archives`, and unpack them into `tree`.
+
+    Raises: DownloadMismatch, DownloadFailed, NotFoundError, UnsafeArchive, StorageError.
+    """
+    ensure_directory(archives, mode=0o700)
+    async with HttpClient() as http:
+        for name in release.files[platform]:
+            archive = archives / f"{release.sha256[name][:16]}-{name}"
+            if release.url.startswith("/"):
+                archive = await _on_this_machine(Path(release.url) / name, release.sha256[name])
+            elif not archive.exists():
+                await download(http, Download(f"{release.url}{name}", release.sha256[name]), archive, progress)
+            progress(Progress(step="unpack", detail=name, total_bytes=release.unpacked_bytes))
+            await run_to_end(partial(_unpack, archive, tree, release.unpacked_bytes))
+
+
+def forget_archives(archives: Path) -> None:
+    """What they were kept for is there."""
+    shutil.rmtree(archives, ignore_errors=True)
+
+
+def find_executable(tree: Path, wanted: str) -> str:
+    """Where the program is, below the tree: as the recipe says, or the one file of its name.
+
+    Raises: ExecutableMissing.
+    """
+    if (tree / wanted).is_file():
+        return wanted
+    name = wanted.rpartition("/")[2]
+    found = sorted(path.relative_to(tree).as_posix() for path in tree.rglob(name) if path.is_file())
+    if len(found) != 1:
+        raise ExecutableMissing(f"the archives hold {len(found) or 'no'} files {name}, where one was expected")
+    return found[0]
+
+
+def _unpack(archive: Path, tree: Path, max_bytes: int, stop: threading.Event) -> None:
+    unpack_tar(archive, tree, stop, max_bytes=max_bytes)
+
+
+async def _on_this_machine(path: Path, digest: str) -> Path:
+    found: list[str] = []
+
+    def read(_stop: threading.Event) -> None:
+        try:
+            with open(path, "rb") as file:
+                found.append(hashlib.file_digest(file, "sha256").hexdigest())
+        except OSError as error:
+            raise storage_error(path, error) from error
+
+    await run_to_end(read)
+    if found != [digest]:
+        raise DownloadMismatch(
+            f"{path} has another digest than {digest[:16]}…", hint="it is not the file that the digest is of"
+        )
+    return path
