@@ -167,7 +167,8 @@ async def test_a_client_that_leaves_frees_the_engines_slot(
             await reader.readuntil(b"text_delta")
         await in_log(engine, "processing task")
         writer.close()
-        # A buffered answer's connection is looked at once a second by the engine itself; a task that ended is not cancelled.
+        # A buffered answer's connection is looked at once a second by the engine itself. A task that ended by itself is
+        # never cancelled.
         await in_log(engine, "cancel task")
         again = await raw_request((gw.host, gw.port), MESSAGES, json.dumps(body | {"max_tokens": 1}).encode())
     assert again.status == 200
