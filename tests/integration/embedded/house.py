@@ -103,6 +103,12 @@ class House:
                 await asyncio.sleep(0.01)
         return pids
 
+    async def until_exactly(self, name: str, wanted: set[int]) -> None:
+        """Until the unit has these processes and no other: one that only forks and ends is seen for a moment."""
+        async with asyncio.timeout(PATIENCE_S):
+            while set(await self.backend.read_pids(name)) != wanted:  # noqa: ASYNC110 - no event for it
+                await asyncio.sleep(0.01)
+
     async def until(self, is_so: Callable[[], bool], what: str) -> None:
         """For what sends no event: files and processes."""
         try:

@@ -54,7 +54,7 @@ async def _start_and_stop(here: House, options: tuple[str, ...]) -> None:
     await here.backend.start(name)
     wanted = 1 + options.count("--child")
     await here.until(lambda: len(recorded(path)) == wanted, f"all of {options} are up")
-    assert set(await here.until_pids(name, wanted)) == {pid for pid, _ in recorded(path)}
+    await here.until_exactly(name, {pid for pid, _ in recorded(path)})
     await here.backend.stop(name)
     assert recorded(path) == [], f"left by {options}"
 
