@@ -9,13 +9,10 @@ from typing import TypedDict, Unpack
 
 import click
 
-from cli.machine_hardware import read_hardware
+from cli.machine_hardware import config_or_defaults, read_hardware
 from cli.output import note, say, show_json
 from cli.session import Session, pass_session, shared_options
 from core import VERSION
-from core.config.load import ConfigMissing, load_config
-from core.config.problem import ConfigErrors
-from core.config.schema import Config
 from core.engines import BuildCheck, CheckReport
 from core.errors import NotFoundError, UnavailableError, UsageError
 from core.files import StorageError
@@ -163,10 +160,7 @@ def _build(session: Session, engine: str, given: Given) -> Build:
 
 
 def _folder(session: Session) -> Path:
-    try:
-        config = load_config(session.layout, session.environment()).config
-    except (ConfigErrors, ConfigMissing):
-        config = Config()
+    config = config_or_defaults(session)
     return Path(config.paths.engines) if config.paths.engines else session.layout.engines
 
 

@@ -1,8 +1,8 @@
-"""Long-lived tasks: backoff with jitter, and a loop that goes on after a failure."""
+"""Long-lived tasks: backoff with jitter, a loop that goes on after a failure, and parts that end with the first."""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from core.errors import LlmgwError
 from core.log import EventLogger
@@ -41,3 +41,17 @@ async def supervise(
         except Exception as error:  # noqa: BLE001 - the supervised-loop helper: one broken pass must not end a program
             log.error("loop_broke", loop=name, error=repr(error))
         await asyncio.sleep(pause.next_s())
+
+
+async def run_until_first(*parts: Coroutine[None, None, None]) -> None:
+    """Run all until one ends, then cancel the others; what the one raised is raised. Nothing runs on afterwards."""
+    loop = asyncio.get_running_loop()
+    tasks = {loop.create_task(part) for part in parts}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

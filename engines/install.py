@@ -31,7 +31,7 @@ from engines.machine import Machine, read_machine
 from engines.plan import plan_build
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
 from engines.recipe import BuildRecipe, Environment, Package, Recipe, Release, load_recipe
-from engines.release import ARCHIVES, ExecutableMissing, find_executable, forget_archives, unpack_release
+from engines.release import ARCHIVES, ExecutableMissing, find_executable, unpack_release
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import UnsafeArchive, open_archive, plan_members, unpack
 from engines.verify import BuildBroken, verify_build
@@ -119,7 +119,8 @@ class _Task:
         async with hold_lock(lock, timeout_s=_LOCK_TIMEOUT_S, what=f"an installation of {self._engine}"):
             if read_build(final) is None:
                 await self._make(recipe, final)
-                shutil.rmtree(self._folder / ".pip-cache", ignore_errors=True)
+                for kept in (".pip-cache", ARCHIVES):  # for a next try, until there is none to come
+                    shutil.rmtree(self._folder / kept, ignore_errors=True)
                 activate(self._folder, recipe.name)
             elif self._wanted:
                 activate(self._folder, recipe.name)
@@ -149,7 +150,6 @@ class _Task:
             manifest = _manifest(self._engine, recipe, source, size_of(tree))
             write_atomic(tree / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
             publish(tree, final)
-        forget_archives(self._folder / ARCHIVES)
 
     async def _from_package(self, recipe: BuildRecipe, package: Package, staging: Path, tree: Path) -> str:
         """A folder out of a wheel. Returns where it came from."""

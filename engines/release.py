@@ -1,7 +1,6 @@
 """Brings the archives of a project's release onto this machine, as `engines.digests` completed the recipe."""
 
 import hashlib
-import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -41,11 +40,6 @@ async def unpack_release(release: Release, platform: str, archives: Path, tree: 
                 await download(http, Download(f"{release.url}{name}", release.sha256[name]), archive, progress)
             progress(Progress(step="unpack", detail=name, total_bytes=release.unpacked_bytes))
             await run_to_end(partial(_unpack, archive, tree, release.unpacked_bytes))
-
-
-def forget_archives(archives: Path) -> None:
-    """What they were kept for is there."""
-    shutil.rmtree(archives, ignore_errors=True)
 
 
 def find_executable(tree: Path, wanted: str) -> str:

@@ -5,8 +5,7 @@ own answer. Nothing is kept: the gate is read as fast as the client reads, and d
 may outlive the key that opened it, so the key is judged again whenever the routes change, and every half minute.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 
 from core.errors import LlmgwError
@@ -15,6 +14,7 @@ from core.http.pool import Target
 from core.http.reach import NEAR
 from core.http.stream import ClientStream
 from core.http.websocket import GOING_AWAY, POLICY, WebSocket, WebSocketClosedError
+from core.tasks import run_until_first
 from gateway.errors import ApiError
 from gateway.state import Routes, RouteState
 
@@ -50,7 +50,7 @@ class SocketBridge:
                 async with http.messages(url, headers=self._headers) as gate:
                     socket = client.accept_websocket()
                     was_taken = True
-                    await self._run(socket, gate)
+                    await run_until_first(_tell(socket, gate), _hear(socket, gate), self._judge(socket))
                     code = gate.close_code
                     socket.close(code if code in _SENDABLE else GOING_AWAY)
             except LlmgwError:
@@ -58,19 +58,6 @@ class SocketBridge:
                     return False
                 socket.close(GOING_AWAY, "the engine's gate is gone")
         return True
-
-    async def _run(self, socket: WebSocket, gate: MessageStream) -> None:
-        loop = asyncio.get_running_loop()
-        parts: list[Coroutine[None, None, None]] = [_tell(socket, gate), _hear(socket, gate), self._judge(socket)]
-        tasks = {loop.create_task(part) for part in parts}
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            task.result()
 
     async def _judge(self, socket: WebSocket) -> None:
         while True:

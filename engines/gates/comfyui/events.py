@@ -5,7 +5,6 @@ too many sockets hears so in an answer. What clients say on it is read and means
 server can.
 """
 
-import asyncio
 import re
 
 from falcon.asgi import Request, Response
@@ -14,6 +13,7 @@ from core.errors import BugError
 from core.http.asgi import SPLICE_EXTENSION
 from core.http.stream import ClientStream
 from core.http.websocket import TRY_LATER, WebSocket, WebSocketClosedError
+from core.tasks import run_until_first
 from engines.gates.comfyui.asking import RequestInvalid, read_caller, read_query
 from engines.gates.comfyui.desk import Desk
 from engines.gates.comfyui.graph import CLIENT
@@ -57,16 +57,7 @@ class Events:
 
 async def _serve(socket: WebSocket, box: Mailbox) -> None:
     """Until the client leaves, or is too slow. A client that takes nothing is noticed while it is being sent to."""
-    loop = asyncio.get_running_loop()
-    tasks = {loop.create_task(part(socket, box)) for part in (_speak, _listen, _watch)}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
+    await run_until_first(*(part(socket, box) for part in (_speak, _listen, _watch)))
 
 
 async def _speak(socket: WebSocket, box: Mailbox) -> None:

@@ -1,5 +1,6 @@
-"""Log lines, readiness datagrams and backoff."""
+"""Log lines, readiness datagrams, backoff, and parts that end together."""
 
+import asyncio
 import io
 import socket
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from core import log as logging
 from core.notify import Notifier
 from core.secret import Secret
-from core.tasks import Backoff
+from core.tasks import Backoff, run_until_first
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,22 @@ def test_a_secret_never_shows_itself() -> None:
     assert "sk-123" not in f"{secret} {secret!r}"
     assert secret.matches("sk-123")
     assert not secret.matches("sk-124")
+
+
+async def test_parts_end_with_the_first_of_them_and_its_failure_is_theirs() -> None:
+    ended: list[str] = []
+
+    async def part(name: str, turns: int, *, fails: bool = False) -> None:
+        try:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if fails:
+                raise ValueError(name)
+        finally:
+            ended.append(name)
+
+    await run_until_first(part("first", 1), part("second", 1000))
+    assert ended == ["first", "second"]
+    with pytest.raises(ValueError, match="third"):
+        await run_until_first(part("third", 1, fails=True), part("fourth", 1000))
+    assert ended == ["first", "second", "third", "fourth"]
