@@ -98,7 +98,8 @@ class Shelf:
             await asyncio.to_thread(self._remove, going)
             self._log.info("files_removed", count=len(going), size_bytes=sum(file.size_bytes for file in going))
         over = find_overrunning(stock, busy.since, busy, self.allowance)
-        for job in self._desk.open_jobs():
+        # The last first: what waits would begin, and might end, once that which runs was stopped.
+        for job in reversed(self._desk.open_jobs()):
             if job.record.caller in over and job.stopped_for is None:
                 self._log.warning("prompt_writes_too_much", prompt=job.id, caller=job.record.caller)
                 await self._desk.stop(job, _TOO_MUCH)

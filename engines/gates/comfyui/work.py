@@ -69,9 +69,9 @@ class Interrupt:
         caller, order = read_caller(req), await read_order(req, InterruptOrder)
         name = order.prompt_id if isinstance(order, InterruptOrder) else ""
         jobs = [self._desk.find(caller, name)] if name else self._desk.of(caller)
-        for job in jobs:
-            if job.record.state is JobState.RUNNING:
-                await self._desk.cancel(job)
+        # Read before the first is ended: the next begins then, and nobody asked to end that.
+        for job in [job for job in jobs if job.record.state is JobState.RUNNING]:
+            await self._desk.cancel(job)
         write_json(resp, _NOTHING)
 
 
