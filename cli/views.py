@@ -77,6 +77,8 @@ def runtime_details(runtime: RuntimeStatus, now: datetime) -> list[str]:
     if runtime.gate is not None:
         gate = runtime.gate
         rows.append(("gate", f"{gate.unit}, {gate.state}, port {gate.port} before the engine's {gate.engine_port}"))
+    if runtime.kv_events is not None:
+        rows.append(("kv events", runtime.kv_events.endpoint))
     lines = [runtime.id, *(f"  {name:10} {value}" for name, value in rows)]
     if runtime.adapters:
         lines.append(f"  {'adapters':10} {', '.join(runtime.adapters)}")

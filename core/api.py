@@ -53,6 +53,15 @@ class GateStatus(Message, frozen=True, kw_only=True):
     """Where the engine listens, on loopback and for the gate alone."""
 
 
+class KvEventsStatus(Message, frozen=True, kw_only=True):
+    """Where a runtime's engine tells of its prefix cache: addresses of ZeroMQ, in a directory that root may enter."""
+
+    endpoint: str
+    """It publishes there."""
+    replay: str = ""
+    """It sends there again what it has published, from the sequence number that it is asked for on."""
+
+
 class RuntimeStatus(Message, frozen=True, kw_only=True):
     """One runtime as the node sees it now."""
 
@@ -86,6 +95,8 @@ class RuntimeStatus(Message, frozen=True, kw_only=True):
     """Adapters that its engine did not take when they were last needed, and why."""
     gate: GateStatus | None = None
     """None: its engine has none, or it is not up."""
+    kv_events: KvEventsStatus | None = None
+    """None: its engine tells nobody what its cache holds, or it is not up."""
     log: list[str] = []
     """The engine's last lines, when it failed."""
 

@@ -125,6 +125,11 @@ class Layout:
         return self.state / "homes"
 
     @property
+    def sockets(self) -> Path:
+        """One 0700 directory per runtime that has sockets of its own, named by a hash: a socket's path is short."""
+        return self.runtime / "sock"
+
+    @property
     def gates(self) -> Path:
         """One 0700 directory per gated runtime, for its gate alone: the engine beside it cannot write there."""
         return self.state / "gates"

@@ -3,7 +3,7 @@
 import os
 
 from core import VERSION
-from core.api import BackendStatus, ConfigStatus, NodeState, RuntimeStatus
+from core.api import BackendStatus, ConfigStatus, KvEventsStatus, NodeState, RuntimeStatus
 from core.config.idle import find_idle
 from core.errors import LlmgwError
 from core.firewall import FirewallState
@@ -17,6 +17,7 @@ from daemon.node import Node
 from daemon.runtimes.controller import RuntimeController
 from daemon.runtimes.processes import read_resident_mib
 from daemon.runtimes.spec import served_models
+from engines.kv_events import kv_events
 
 
 async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeStatus:
@@ -52,6 +53,7 @@ async def runtime_status(node: Node, controller: RuntimeController) -> RuntimeSt
         adapters=sorted(node.adapters.usable(controller)),
         adapter_failures=node.adapters.failures(controller),
         gate=await read_gate(controller, node.backend),
+        kv_events=_kv_events(controller) if is_up else None,
         log=controller.last_log,
     )
 
@@ -99,6 +101,11 @@ def read_backends(node: Node) -> list[BackendStatus]:
     now_s = clock.monotonic_s()
     said = {name: node.admitter.activity.of_backend(name, now_s) for name in config.backends}
     return backend_statuses(config, node.backend_keys.stored, said, now_s=clock.wall_s())
+
+
+def _kv_events(controller: RuntimeController) -> KvEventsStatus | None:
+    events = kv_events(controller.probe.spec) if controller.probe is not None else None
+    return KvEventsStatus(endpoint=events.endpoint, replay=events.replay) if events is not None else None
 
 
 async def _memory_mib(node: Node, controller: RuntimeController) -> int | None:

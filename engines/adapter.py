@@ -72,6 +72,16 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, slots=True)
+class KvEvents:
+    """Where an engine tells of its prefix cache: addresses of ZeroMQ, for who may enter their directory."""
+
+    endpoint: str
+    """It publishes there: `[topic, sequence number, batch]` for every step that stored or removed blocks."""
+    replay: str
+    """It answers there who sends a sequence number: every batch from that one on that it still has."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """What one runtime should serve; everything that its command line depends on."""
 
@@ -94,6 +104,8 @@ class EngineSpec:
     devices: tuple[str, ...] = ()
     """Full GPU uuids; empty computes on the CPU."""
     home: Path = field(default_factory=lambda: Path("/nonexistent"))
+    sockets: Path = field(default_factory=lambda: Path("/nonexistent"))
+    """A directory of its own with a short path, for the unix sockets that others than clients read."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Engine-specific settings from the config (`runtimes.<id>.options`), validated by the adapter."""
     adapter_slots: int = 0

@@ -17,7 +17,7 @@ OK, WARNING, FAILED = "ok", "warning", "blocks"
 _LORA: dict[str, str | int | float | bool] = {"lora": "a=/srv/a,b=/srv/b", "maxLoras": 2, "maxLoraRank": 16}
 _PARALLEL: dict[str, str | int | float | bool] = {
     "tensorParallel": 2, "pipelineParallel": 2, "memoryFraction": 0.8, "dtype": "auto", "quantization": "fp8",
-    "threads": 2, "embeddings": True, "runtimeLora": True,
+    "threads": 2, "embeddings": True, "runtimeLora": True, "kvEvents": True,
 }  # fmt: skip
 WIDEST: dict[str, list[dict[str, str | int | float | bool]]] = {
     "llamacpp": [
@@ -65,7 +65,9 @@ def _widest_specs(adapter: EngineAdapter) -> list[EngineSpec]:
     meeting = Rendezvous(rank=1, size=2, address="10.0.0.1", port=29500, own_address="10.0.0.2")
     for options in WIDEST.get(adapter.name, []):
         wide = replace(spec, options=options)
-        specs.append(replace(wide, rendezvous=meeting) if adapter.multi_node else wide)
+        # Some are of the head alone, some of the others.
+        ranks = (replace(meeting, rank=0), meeting) if adapter.multi_node else (None,)
+        specs.extend(replace(wide, rendezvous=rank) for rank in ranks)
     return specs
 
 

@@ -87,6 +87,20 @@ def require_allowed(engine: str, args: Sequence[str], env: Mapping[str, str]) ->
         raise ArgumentsRefused("; ".join(problems), hint="remove it from runtimes.<id>.args or .env")
 
 
+def find_flag(engine: str, args: Sequence[str], *names: str) -> str:
+    """The first word that the engine would, or might, read as one of these flags; empty: none. For a flag that is no
+    harm by itself, but does not go together with what llmgw does."""
+    table = _TABLES.get(engine)
+    if table is None:
+        return ""
+    return next((word for word in args if word.startswith("-") and _may_be(_normal(word, table), names, table)), "")
+
+
+def _may_be(flag: str, names: Sequence[str], table: FlagTable) -> bool:
+    is_prefix = table.prefixes and flag.startswith("--") and len(flag) > len("--")
+    return any(name == flag or (is_prefix and name.startswith(flag)) for name in names)
+
+
 def _judge_word(word: str, table: FlagTable | None) -> str:
     if not is_clean(word):
         return "it has a control character or is no valid text"

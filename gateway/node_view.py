@@ -137,11 +137,12 @@ def describe_runtimes(state: NodeState) -> Json:
 
 def describe_runtime(status: RuntimeStatus) -> Json:
     """A runtime's row: the daemon's words, with the names that the reference system's readers know."""
-    hidden = ("log", "port", "gate")
+    hidden = ("log", "port", "gate", "kvEvents")
     row: Json = {name: value for name, value in msgspec.to_builtins(status).items() if name not in hidden}
     row["status"] = row.pop("state")
     row["statusSince"] = row.pop("since")
     row["transitionReason"] = row.pop("reason")
+    row["kvEvents"] = status.kv_events is not None
     row["healthy"] = status.state == "running"
     row["lastError"] = status.reason if status.state == "failed" else None
     return row

@@ -4,6 +4,7 @@ This is the only place where a runtime's spec meets the disk. It fails before an
 missing and the command that brings it.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Collection
@@ -26,6 +27,7 @@ from engines.adapter import Build, EngineAdapter, EngineCommand, EngineSpec, Nod
 from engines.builds import find_build, how_to_install, own_build
 from engines.gates.command import GatePlace, build_gate_command
 from engines.keys import is_given_key
+from engines.kv_events import kv_events
 from engines.policy import check_args, check_env
 from engines.registry import get_adapter
 from engines.weights import resolve as resolve_weights
@@ -34,6 +36,9 @@ from units.backend import UnitFileChange
 from units.model import UnitRecord
 from units.names import engine_unit_name, gate_unit_name
 from units.render import render_unit
+
+_SOCKETS_NAME = 12
+"""Hex digits. With them a socket's path is no longer than that of the supervisor's own (`core.paths`)."""
 
 
 class BuildMissing(NotFoundError):
@@ -100,16 +105,14 @@ class Preparer:
         port = choose_port(
             fixed=runtime.port, previous=previous_port, span=self.config.ports.backends, taken=taken, is_free=is_free
         )
-        home = self.layout.homes / slug(runtime_id)
         ports = (port, *self._gated_ports(adapter, {*taken, port}, is_free))
-        spec = engine_spec(self.config, runtime_id, port=port, weights=weights, home=home)
+        spec = self._spec(runtime_id, port, weights)
         spec = replace(spec, devices=placement.devices, adapter_paths=self._adapter_paths(runtime_id))
         # The engine of a gated runtime listens elsewhere: the runtime's own port is its gate's.
         spec, asked = replace(spec, port=ports[-1]), spec
         self._judge(adapter, spec)
         command = adapter.build_command(spec, build, replace(self.facts, cards=placement.cards))
-        ensure_directory(self.layout.homes, mode=0o755)
-        ensure_directory(home, mode=0o700, uid=self.account.uid, gid=self.account.gid)
+        self._make_folders(spec)
         self._furnish(command)
         key_path = self._key(runtime_id) if is_given_key(adapter, runtime) else None
         engine_key = self._key_inside(runtime_id, key_path) if key_path and command.is_container else key_path
@@ -156,6 +159,20 @@ class Preparer:
         command = build_gate_command(adapter, spec, GatePlace(record.ports[0], spec.port, state))
         return UnitFileChange(name, render_unit(build_gate_unit(spec, command, record, around)))
 
+    def _spec(self, runtime_id: str, port: int, weights: Path | None) -> EngineSpec:
+        spec = engine_spec(
+            self.config, runtime_id, port=port, weights=weights, home=self.layout.homes / slug(runtime_id)
+        )
+        name = hashlib.sha256(runtime_id.encode()).hexdigest()[:_SOCKETS_NAME]
+        return replace(spec, sockets=self.layout.sockets / name)
+
+    def _make_folders(self, spec: EngineSpec) -> None:
+        """Its home, and the directory of its sockets where it has any."""
+        own = [spec.home, *([spec.sockets] if kv_events(spec) is not None else [])]
+        for folder in own:
+            ensure_directory(folder.parent, mode=0o755)
+            ensure_directory(folder, mode=0o700, uid=self.account.uid, gid=self.account.gid)
+
     def _furnish(self, command: EngineCommand) -> None:
         """Folders and files that the engine finds in its home."""
         uid, gid = self.account.uid, self.account.gid
@@ -168,7 +185,7 @@ class Preparer:
         """How to ask a runtime that runs already. Raises: NotFoundError for an engine that this version lacks."""
         adapter = get_adapter(record.engine)
         port = record.ports[0] if record.ports else 0
-        spec = engine_spec(self.config, runtime_id, port=port, weights=None, home=self.layout.homes / slug(runtime_id))
+        spec = self._spec(runtime_id, port, None)
         runtime = self.config.runtimes[runtime_id]
         return Probe(adapter, spec, self.key_path(runtime_id) if is_given_key(adapter, runtime) else None)
 

@@ -36,6 +36,7 @@ from engines.adapters.interpreter import (
     require_build,
 )
 from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora, readable_adapters
+from engines.kv_events import HASH_SEED, KV_OPTIONS, check_kv_events, is_asked, kv_events, publisher_config
 from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
@@ -44,6 +45,7 @@ from engines.spec import check_common, check_weights, require_clean
 _OPTIONS = {
     **PARALLEL_OPTIONS,
     **LORA_OPTIONS,
+    **KV_OPTIONS,
     "runtimeLora": Option(bool),
     "embeddings": Option(bool),
     "pageSize": Option(int, minimum=1, maximum=4096),
@@ -100,7 +102,8 @@ class SglangAdapter:
         )
         if not spec.devices and (read_lora(spec) or spec.adapter_slots):
             problems.append("adapters need a card: sglang cannot load them on the CPU")
-        return problems + check_lora(spec) + (check_parallel(spec) if not problems else [])
+        problems += check_lora(spec) + check_kv_events(spec, needs=("--disable-radix-cache",))
+        return problems + (check_parallel(spec) if not problems else [])
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
@@ -113,6 +116,7 @@ class SglangAdapter:
             *_parallel(spec),
             *option_flags(spec, _FLAGS),
             *_lora(spec),
+            *_kv_events(spec),
             *(() if spec.devices else _ON_THE_CPU),
             "--enable-metrics",
             *spec.args,
@@ -121,7 +125,7 @@ class SglangAdapter:
             argv=argv,
             environment=build_environment(spec, build, facts, _defaults(spec)),
             read_only_paths=(*readable_paths(spec, build), *readable_adapters(spec)),
-            read_write_paths=(str(spec.home),),
+            read_write_paths=(str(spec.home), *((str(spec.sockets),) if is_asked(spec) else ())),
         )
 
     def health_probe(self, spec: EngineSpec) -> HealthProbe:
@@ -168,8 +172,15 @@ def _lora(spec: EngineSpec) -> tuple[str, ...]:
     return ("--enable-lora", *sizes, *(("--lora-paths", *adapters) if adapters else ()))
 
 
+def _kv_events(spec: EngineSpec) -> tuple[str, ...]:
+    events = kv_events(spec)
+    return ("--kv-events-config", publisher_config(events)) if events else ()
+
+
 def _defaults(spec: EngineSpec) -> dict[str, str]:
     defaults = {} if spec.devices else {"SGLANG_USE_CPU_ENGINE": "1"}
+    if is_asked(spec):
+        defaults |= HASH_SEED
     if spec.rendezvous and spec.rendezvous.own_address:
         defaults["SGLANG_HOST_IP"] = spec.rendezvous.own_address
     return defaults

@@ -14,6 +14,7 @@ Written against 0.32.0 (its `--help=all`, its routes and metrics, and the CPU bu
   above 0 are `--headless` and serve nothing at all, not even `/health`.
 - LoRA at run time (`/v1/load_lora_adapter`) needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING` and `--enable-lora`. Unloading
   forgets the name at once; the weights go when room is needed, so `--max-cpu-loras` must not be less than we load.
+- Its key/value cache's events (`engines/kv_events`) come from the process that schedules, so from rank 0 alone.
 - A client that leaves aborts its request within 1.5 s.
 """
 
@@ -39,6 +40,7 @@ from engines.adapters.interpreter import (
     require_build,
 )
 from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora, readable_adapters
+from engines.kv_events import HASH_SEED, KV_OPTIONS, check_kv_events, is_asked, kv_events, publisher_config
 from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
@@ -47,6 +49,7 @@ from engines.spec import check_common, check_weights, require_clean
 _OPTIONS = {
     **PARALLEL_OPTIONS,
     **LORA_OPTIONS,
+    **KV_OPTIONS,
     "runtimeLora": Option(bool),
     "embeddings": Option(bool),
     "eager": Option(bool),
@@ -94,7 +97,8 @@ class VllmAdapter:
                 for model in spec.served_models
                 if model.startswith("-")
             )
-        return problems + check_lora(spec) + (check_parallel(spec) if not problems else [])
+        problems += check_lora(spec) + check_kv_events(spec, needs=("--no-enable-prefix-caching",))
+        return problems + (check_parallel(spec) if not problems else [])
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
@@ -108,6 +112,7 @@ class VllmAdapter:
             *option_flags(spec, _FLAGS),
             *_kv_cache(spec),
             *_lora(spec),
+            *_kv_events(spec),
             *(("--runner", "pooling") if spec.options.get("embeddings") is True else ()),
             # One line for each request is the gateway's to write.
             "--disable-uvicorn-access-log",
@@ -117,7 +122,7 @@ class VllmAdapter:
             argv=argv,
             environment=build_environment(spec, build, facts, _defaults(spec)),
             read_only_paths=(*readable_paths(spec, build), *readable_adapters(spec)),
-            read_write_paths=(str(spec.home),),
+            read_write_paths=(str(spec.home), *((str(spec.sockets),) if is_asked(spec) else ())),
         )
 
     def health_probe(self, spec: EngineSpec) -> HealthProbe:
@@ -179,8 +184,15 @@ def _lora(spec: EngineSpec) -> tuple[str, ...]:
     return (*words, *(("--lora-modules", *modules) if modules else ()))
 
 
+def _kv_events(spec: EngineSpec) -> tuple[str, ...]:
+    events = kv_events(spec)
+    return ("--kv-events-config", publisher_config(events, enable_kv_cache_events=True)) if events else ()
+
+
 def _defaults(spec: EngineSpec) -> dict[str, str]:
     defaults = {"VLLM_NO_USAGE_STATS": "1"}
+    if is_asked(spec):
+        defaults |= HASH_SEED
     if spec.adapter_slots:
         defaults["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     if spec.rendezvous and spec.rendezvous.own_address:

@@ -14,6 +14,7 @@ from pathlib import Path
 from core.errors import LlmgwError
 from core.http.client import HttpClient, Reply
 from engines.adapter import KEY_FILE, Build, EngineSpec, Health, NodeFacts
+from engines.kv_events import kv_events
 from engines.registry import get_adapter
 
 KEY = "sk-test-0123456789"
@@ -123,7 +124,7 @@ async def running(
 @contextlib.contextmanager
 def served(spec: EngineSpec, tmp_path: Path, build: Build, *, within_s: float) -> Iterator[ServedEngine]:
     """An engine that starts slowly and is shared by tests, each of which brings an event loop of its own."""
-    spec = replace(spec, port=free_port(), home=tmp_path / "home")
+    spec = replace(spec, port=free_port(), home=tmp_path / "home", sockets=tmp_path / "s")
     argv, environment = prepare(spec, tmp_path, build)
     log = tmp_path / "engine.log"
     with log.open("wb") as out:
@@ -159,6 +160,8 @@ async def _wait_served(engine: ServedEngine, process: "subprocess.Popen[bytes]",
 def prepare(spec: EngineSpec, tmp_path: Path, build: Build | None = None) -> tuple[list[str], dict[str, str]]:
     """The command line and environment, with the key's file written."""
     spec.home.mkdir(exist_ok=True)
+    if kv_events(spec) is not None:
+        spec.sockets.mkdir(mode=0o700, exist_ok=True)
     key_file = tmp_path / "key"
     key_file.write_text(KEY + "\n")
     command = get_adapter(spec.engine).build_command(spec, build, NodeFacts(cpu_count=2, memory_total_mib=4096))

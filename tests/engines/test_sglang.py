@@ -16,6 +16,7 @@ from tests.engines.promises import (
     check_counts_move,
     check_flags,
     check_key_is_hidden,
+    check_kv_events,
     check_stream,
     said,
 )
@@ -37,7 +38,8 @@ _ARGS = (
 def engine(sglang: Build, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedEngine]:
     spec = EngineSpec(
         "r", "sglang", ("one",), 1, weights=tiny_folder, context_length=512, max_concurrency=2, args=_ARGS,
-        options={"dtype": "float32", "memoryFraction": 0.05, "maxTotalTokens": 4096, "threads": 2},
+        options={"dtype": "float32", "memoryFraction": 0.05, "maxTotalTokens": 4096, "threads": 2,
+                 "kvEvents": True, "pageSize": 16},
     )  # fmt: skip
     with served(spec, tmp_path_factory.mktemp("sglang"), sglang, within_s=_START_S) as started:
         yield started
@@ -68,6 +70,12 @@ async def test_what_is_counted_moves_with_each_answer(engine: ServedEngine) -> N
 
 async def test_a_client_that_leaves_stops_the_computing(engine: ServedEngine) -> None:
     await check_abort(engine)
+
+
+async def test_it_tells_what_its_cache_holds_to_who_listens_and_to_who_comes_later(
+    engine: ServedEngine, sglang: Build
+) -> None:
+    await check_kv_events(engine, sglang)
 
 
 def test_it_has_every_flag_that_the_adapter_may_use(sglang: Build, tmp_path: Path) -> None:

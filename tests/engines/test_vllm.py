@@ -15,10 +15,12 @@ from engines.registry import get_adapter
 from engines.trial import try_engine
 from tests.engines.promises import (
     a_request,
+    blocks_of,
     check_abort,
     check_counts_move,
     check_flags,
     check_key_is_hidden,
+    check_kv_events,
     check_stream,
     said,
 )
@@ -46,7 +48,7 @@ def a_spec(weights: Path, **options: str | int | float | bool) -> EngineSpec:
 def engine(
     vllm: Build, tiny_folder: Path, tiny_lora: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServedEngine]:
-    spec = a_spec(tiny_folder, lora=f"changed={tiny_lora}", maxLoras=1, maxLoraRank=8)
+    spec = a_spec(tiny_folder, lora=f"changed={tiny_lora}", maxLoras=1, maxLoraRank=8, kvEvents=True)
     with served(spec, tmp_path_factory.mktemp("vllm"), vllm, within_s=_START_S) as started:
         yield started
 
@@ -84,6 +86,12 @@ async def test_a_client_that_leaves_stops_the_computing(engine: ServedEngine) ->
     await check_abort(engine)
 
 
+async def test_it_tells_what_its_cache_holds_to_who_listens_and_to_who_comes_later(
+    engine: ServedEngine, vllm: Build
+) -> None:
+    await check_kv_events(engine, vllm)
+
+
 def test_it_has_every_flag_that_the_adapter_may_use(vllm: Build, tmp_path: Path) -> None:
     check_flags(ADAPTER, vllm, tmp_path)
 
@@ -95,3 +103,14 @@ def test_engine_check_finds_all_of_its_promises_kept(vllm: Build, tiny_folder: P
     assert {one.check: one.status for one in findings} == dict.fromkeys(
         ["start", "key", "answer", "metrics", "abort"], "ok"
     ), findings
+
+
+def test_a_prompt_has_the_same_blocks_in_the_next_life(
+    engine: ServedEngine, vllm: Build, tiny_folder: Path, tmp_path: Path
+) -> None:
+    before = asyncio.run(blocks_of(engine, vllm))
+
+    with served(a_spec(tiny_folder, kvEvents=True), tmp_path, vllm, within_s=_START_S) as another:
+        after = asyncio.run(blocks_of(another, vllm))
+
+    assert after.items() <= before.items()

@@ -20,7 +20,16 @@ from aiohttp import web
 
 from core.activity import ActivityReport
 from core.admission import PlanReply, ServingReply, WarmupReply
-from core.api import ConfigStatus, ErrorBody, ErrorReply, NodeState, RouteTable, RuntimeStatus, StartRequest
+from core.api import (
+    ConfigStatus,
+    ErrorBody,
+    ErrorReply,
+    KvEventsStatus,
+    NodeState,
+    RouteTable,
+    RuntimeStatus,
+    StartRequest,
+)
 from core.engines import EngineBuild, EngineList
 from core.hardware import DoctorReport
 from core.message import Message
@@ -38,7 +47,17 @@ def plain_state() -> NodeState:
         config=ConfigStatus(path="/etc/llmgw/config.yaml"),
         server_host="127.0.0.1",
         server_port=8100,
-        runtimes=[RuntimeStatus(id="r1", state="running", engine="sim", models=["m"], port=8201, pid=42)],
+        runtimes=[
+            RuntimeStatus(
+                id="r1",
+                state="running",
+                engine="sim",
+                models=["m"],
+                port=8201,
+                pid=42,
+                kv_events=KvEventsStatus(endpoint="ipc:///run/x/kv"),
+            )
+        ],
         memory_total_mib=16384,
         memory_available_mib=8192,
         cpu_count=2,

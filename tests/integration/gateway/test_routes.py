@@ -80,7 +80,8 @@ async def test_node_and_status_tell_the_daemons_view_and_no_address(tmp_path: Pa
     assert node["node"]["telemetry"]["memory"]["totalBytes"] == 16 << 30
     assert node["node"]["runtimeManager"]["runtimes"]["r1"]["status"] == "running"
     assert status["gateway"]["endpointCount"] == 2 and status["gateway"]["readyEndpointCount"] == 1
-    assert "8201" not in json.dumps(node) + json.dumps(status)
+    assert node["node"]["runtimeManager"]["runtimes"]["r1"]["kvEvents"] is True
+    assert not [where for where in ("8201", "/run/x") if where in json.dumps(node) + json.dumps(status)]
     assert (away.status, away.error["code"]) == (503, "daemon_unavailable")
 
 

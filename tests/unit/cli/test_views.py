@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cli.views import age, base_url, mebibytes, node_lines, reason, runtime_details
-from core.api import ConfigStatus, GateStatus, NodeState, RuntimeStatus
+from core.api import ConfigStatus, GateStatus, KvEventsStatus, NodeState, RuntimeStatus
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
@@ -61,6 +61,12 @@ def test_what_keeps_the_gateway_from_serving_as_the_config_says_stands_below_it(
     lines = node_lines(state, NOW)
     at = next(index for index, line in enumerate(lines) if line.startswith("gateway"))
     assert lines[at + 1].strip() == "NOT as the config says: c.pem: key values mismatch"
+
+
+def test_a_runtime_that_tells_of_its_cache_shows_where() -> None:
+    told = KvEventsStatus(endpoint="ipc:///run/x/kv", replay="ipc:///run/x/old")
+    lines = runtime_details(RuntimeStatus(id="q", state="running", kv_events=told), NOW)
+    assert "  kv events  ipc:///run/x/kv" in lines
 
 
 def test_a_gated_runtime_shows_its_gate() -> None:
