@@ -83,7 +83,7 @@ async def check_kv_events(engine: ServedEngine, build: Build) -> None:
     follower = await asyncio.create_subprocess_exec(*program, "follow", events.endpoint, stdout=asyncio.subprocess.PIPE)
     assert follower.stdout is not None
     try:
-        async with asyncio.timeout(60), engine.asked() as client:
+        async with asyncio.timeout(100), engine.asked() as client:
             assert json.loads(await follower.stdout.readline()) == "ready"
             heard = asyncio.ensure_future(follower.stdout.readline())
             # ZeroMQ says to neither side when a subscriber has arrived: what is published before is lost to it.
