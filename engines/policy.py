@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from core.errors import RefusedError
 from engines.policies.comfyui import COMFYUI
 from engines.policies.llamacpp import LLAMACPP
+from engines.policies.reasons import ANOTHER_SERVER
 from engines.policies.sglang import SGLANG
 from engines.policies.sim import SIM
 from engines.policies.table import SUSPICIOUS, FlagTable
@@ -41,7 +42,12 @@ _BAD_WORDS = frozenset(
     EXECUTABLE COMMAND DEBUGGER OUT OUTPUT WEIGHTS""".split()  # noqa: SIM905 - a list of words reads best as words
 )
 _FINE = frozenset({"TZ", "LANG", "LC_ALL", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
-_BAD = {"LLAMA_CACHE": "it carries a path"}
+_BAD = {
+    "LLAMA_CACHE": "it carries a path",
+    "VLLM_USE_RUST_FRONTEND": ANOTHER_SERVER,
+    "VLLM_USE_RUST_BENCH": ANOTHER_SERVER,
+    "SGLANG_RUST_SERVER": ANOTHER_SERVER,
+}
 _OURS_ENV = frozenset({"CUDA_VISIBLE_DEVICES", "HOME", "PORT"})
 
 

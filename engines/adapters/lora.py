@@ -2,6 +2,7 @@
 
 from engines.adapter import EngineSpec
 from engines.options import Option
+from engines.policy import find_flag
 from engines.spec import is_clean
 
 LORA_OPTIONS = {
@@ -42,3 +43,14 @@ def check_lora(spec: EngineSpec) -> list[str]:
             problems.append(f"options.lora: {name[:60]!r} is the name of another model or adapter of this runtime")
         names.add(name)
     return problems
+
+
+def check_one_server(spec: EngineSpec, *flags: str) -> list[str]:
+    """An adapter that is loaded while it serves is known to the process that was asked for it. `flags` make more."""
+    word = find_flag(spec.engine, spec.args, *flags) if spec.adapter_slots else ""
+    if not word:
+        return []
+    return [
+        f"argument {word[:60]!r} makes several servers, and only one of them would know an adapter that is loaded"
+        " while they serve: remove it, or the models that are adapters of this runtime"
+    ]

@@ -35,7 +35,7 @@ from engines.adapters.interpreter import (
     readable_paths,
     require_build,
 )
-from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora, readable_adapters
+from engines.adapters.lora import LORA_OPTIONS, check_lora, check_one_server, read_lora, readable_adapters
 from engines.kv_events import HASH_SEED, KV_OPTIONS, check_kv_events, is_asked, kv_events, publisher_config
 from engines.lora_api import LoraApi
 from engines.options import Option, check_options
@@ -102,7 +102,8 @@ class SglangAdapter:
         )
         if not spec.devices and (read_lora(spec) or spec.adapter_slots):
             problems.append("adapters need a card: sglang cannot load them on the CPU")
-        problems += check_lora(spec) + check_kv_events(spec, needs=("--disable-radix-cache",))
+        problems += check_lora(spec) + check_one_server(spec, "--tokenizer-worker-num")
+        problems += check_kv_events(spec, needs=("--disable-radix-cache",))
         return problems + (check_parallel(spec) if not problems else [])
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:

@@ -14,6 +14,7 @@ Written against 0.32.0 (its `--help=all`, its routes and metrics, and the CPU bu
   above 0 are `--headless` and serve nothing at all, not even `/health`.
 - LoRA at run time (`/v1/load_lora_adapter`) needs `VLLM_ALLOW_RUNTIME_LORA_UPDATING` and `--enable-lora`. Unloading
   forgets the name at once; the weights go when room is needed, so `--max-cpu-loras` must not be less than we load.
+  It refuses to start with both that and more than one API server.
 - Its key/value cache's events (`engines/kv_events`) come from the process that schedules, so from rank 0 alone.
 - A client that leaves aborts its request within 1.5 s.
 """
@@ -39,7 +40,7 @@ from engines.adapters.interpreter import (
     readable_paths,
     require_build,
 )
-from engines.adapters.lora import LORA_OPTIONS, check_lora, read_lora, readable_adapters
+from engines.adapters.lora import LORA_OPTIONS, check_lora, check_one_server, read_lora, readable_adapters
 from engines.kv_events import HASH_SEED, KV_OPTIONS, check_kv_events, is_asked, kv_events, publisher_config
 from engines.lora_api import LoraApi
 from engines.options import Option, check_options
@@ -97,7 +98,8 @@ class VllmAdapter:
                 for model in spec.served_models
                 if model.startswith("-")
             )
-        problems += check_lora(spec) + check_kv_events(spec, needs=("--no-enable-prefix-caching",))
+        problems += check_lora(spec) + check_one_server(spec, "--api-server-count", "-asc")
+        problems += check_kv_events(spec, needs=("--no-enable-prefix-caching",))
         return problems + (check_parallel(spec) if not problems else [])
 
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:

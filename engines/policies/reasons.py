@@ -8,6 +8,7 @@ NETWORK = "it makes the engine fetch from the network, or talk to other addresse
 EXITS = "it prints something and ends, so the runtime would never serve"
 CODE = "it makes the engine load and run code of its choice"
 ROUTES = "it moves or opens routes that llmgw relies on"
+ANOTHER_SERVER = "it puts another server in the place of the one whose keys, routes and metrics llmgw relies on"
 UNTRUSTED = "it lets requests bring data that the engine would run or trust"
 SECRET = "an argument is readable for every user of the machine"
 

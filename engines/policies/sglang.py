@@ -13,6 +13,7 @@ _REFUSED: dict[str, str] = {
     **group(OURS, "--model-path --model --served-model-name --host --port --context-length --max-running-requests"),
     **group(OURS, "--is-embedding --device --enable-lora --lora-paths --max-loras-per-batch --max-lora-rank"),
     **group(OURS, "--enable-metrics"),
+    **group("llmgw decides how many adapters are loaded (maxLoadedAdapters)", "--max-loaded-loras"),
     **group(SECRET, "--api-key --admin-api-key --ssl-keyfile-password"),
     **group(
         CARDS, "--tp-size --tensor-parallel-size --tp --pp-size --pipeline-parallel-size --pp --nnodes --node-rank"
@@ -62,7 +63,7 @@ _REFUSED: dict[str, str] = {
 _ALLOWED = frozenset(
     """--tokenizer-mode --tokenizer-backend --tokenizer-worker-num --load-format --model-impl --language-only
     --language-model-only --lora-target-modules --lora-eviction-policy --lora-backend --max-lora-chunk-size
-    --max-loaded-loras --experts-shared-outer-loras --no-experts-shared-outer-loras --lora-use-virtual-experts
+    --experts-shared-outer-loras --no-experts-shared-outer-loras --lora-use-virtual-experts
     --lora-strict-loading --no-lora-strict-loading --lora-drain-wait-threshold --enable-lora-overlap-loading
     --startup-weight-load-mode --load-balance-method --load-snapshot-publish-interval
     --speculative-draft-load-format --speculative-draft-model-quantization --mamba-max-states-per-path

@@ -75,5 +75,11 @@ VLLM = FlagTable(
     underscores=True,
     prefixes=True,
     dotted=True,
-    environment={"VLLM_API_KEY": "--api-key"},
+    environment={
+        "VLLM_API_KEY": "--api-key",
+        # Read where no flag sets the size: by it the engine would wait for others.
+        "VLLM_DP_SIZE": "--data-parallel-size",
+        "VLLM_DP_RANK": "--data-parallel-rank",
+        "VLLM_DP_RANK_LOCAL": "--data-parallel-rank",
+    },
 )

@@ -95,6 +95,19 @@ def test_vllm_keeps_room_for_what_will_be_loaded(
     assert "/srv/x" in command.read_only_paths and set(readable_adapters(spec)) <= set(command.read_only_paths)
 
 
+@pytest.mark.parametrize(
+    ("engine", "args"), [("vllm", ("-asc=2",)), ("sglang", ("--tokenizer-worker-num", "2"))], ids=["vllm", "sglang"]
+)
+def test_several_servers_are_refused_only_where_adapters_come_and_go(engine: str, args: tuple[str, ...]) -> None:
+    spec = replace(a_spec(engine, devices=("GPU-a",)), args=args)
+    adapter = get_adapter(engine)
+
+    assert adapter.check_spec(spec) == []
+    assert adapter.check_spec(replace(spec, options={"lora": "a=/a"})) == []
+    (problem,) = adapter.check_spec(replace(spec, adapter_slots=2))
+    assert repr(args[0]) in problem and "several servers" in problem
+
+
 def test_sglang_is_told_how_large_adapters_may_be_and_that_it_needs_a_card() -> None:
     spec = replace(a_spec("sglang", devices=("GPU-a",)), adapter_slots=2)
     argv = get_adapter("sglang").build_command(spec, BUILD, FACTS).argv

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from engines.policies.sglang import SGLANG
 from engines.policies.table import FlagTable
 from engines.policies.vllm import VLLM
-from engines.policy import check_args, check_env
+from engines.policy import check_args, check_env, find_flag
 from tests.unit.engines.parser_model import Rejected, flags_seen, names_of
 
 TABLES: Mapping[str, FlagTable] = {"vllm": VLLM, "sglang": SGLANG}
+
+SEVERAL_SERVERS = {"vllm": ("--api-server-count", "-asc"), "sglang": ("--tokenizer-worker-num",)}
 
 REFUSED_VLLM = [
     # what llmgw sets itself, in every spelling
@@ -87,6 +89,7 @@ REFUSED_SGLANG = [
     "--model-path", "--model-path=/etc", "--model", "--model-pa", "--mode", "--served-model-name", "--served", "--host",
     "--host=0.0.0.0", "--hos", "--HOST", "--port", "--por", "--context-length", "--context-len", "--is-embedding",
     "--max-running-requests", "--max-running", "--device", "--device=cuda", "--devic", "--enable-lora", "--lora-paths",
+    "--max-loaded-loras", "--max-loaded",
     "--lora-paths=x=/etc", "--lora-pa", "--max-loras-per-batch", "--max-loras", "--max-lora-rank", "--enable-metrics",
     "--api-key", "--api-key=sk", "--api_key", "--api", "--admin-api-key", "--admin-api-key=sk", "--admin",
     "--ssl-keyfile-password", "--tp-size", "--tp-size=8", "--tp", "--tensor-parallel-size", "--tensor-par", "--pp-size",
@@ -141,6 +144,7 @@ REFUSED_ENV = [
     "VLLM_LOGGING_CONFIG_PATH", "VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_USE_MODELSCOPE",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_TORCH_PROFILER_DIR", "SGLANG_HOST_IP", "SGLANG_API_KEY", "HF_TOKEN",
     "HF_HUB_OFFLINE", "HF_HOME", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "PATH", "SGLANG_TORCH_PROFILER_DIR",
+    "VLLM_USE_RUST_FRONTEND", "VLLM_USE_RUST_BENCH", "SGLANG_RUST_SERVER",
 ]  # fmt: skip
 
 
@@ -169,6 +173,33 @@ def test_what_tunes_passes(engine: str, args: list[str]) -> None:
 @pytest.mark.parametrize("name", REFUSED_ENV)
 def test_a_refused_variable_is_refused(engine: str, name: str) -> None:
     assert check_env(engine, {name: "1"})
+
+
+@pytest.mark.parametrize("name", ["VLLM_DP_SIZE", "VLLM_DP_RANK", "VLLM_DP_RANK_LOCAL"])
+def test_a_variable_that_stands_for_a_refused_flag_is_refused_as_that_flag(name: str) -> None:
+    assert "it stands for --data-parallel" in check_env("vllm", {name: "2"})[0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "found"),
+    [
+        ("vllm", ["--api-server-count", "2"], "--api-server-count"),
+        ("vllm", ["--api-server-count=2"], "--api-server-count=2"),
+        ("vllm", ["--api_server_count=2"], "--api_server_count=2"),
+        ("vllm", ["--seed", "1", "--api-s=2"], "--api-s=2"),
+        ("vllm", ["-asc", "2"], "-asc"),
+        ("vllm", ["-asc=2"], "-asc=2"),
+        ("vllm", ["--async-scheduling", "-ac.backend", "FLASH", "-q", "awq", "2"], ""),
+        ("vllm", [], ""),
+        ("sglang", ["--tokenizer-worker-num", "2"], "--tokenizer-worker-num"),
+        ("sglang", ["--tokenizer-w=2"], "--tokenizer-w=2"),
+        ("sglang", ["--tokenizer_worker_num=2"], "--tokenizer_worker_num=2"),
+        ("sglang", ["--tokenizer-mode", "auto", "--detokenizer-worker-num=2"], ""),
+    ],
+)
+def test_what_makes_several_servers_is_found_in_every_spelling(engine: str, args: list[str], found: str) -> None:
+    assert find_flag(engine, args, *SEVERAL_SERVERS[engine]) == found
+    assert check_args(engine, args) == [], "alone it is fine"
 
 
 def test_there_are_enough_spellings_for_each_family() -> None:
