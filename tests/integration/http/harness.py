@@ -239,6 +239,12 @@ def aim(pool: UpstreamPool, name: str, port: int) -> Target:
     return pool.target(name, "127.0.0.1", port, "engine-key", reach=reach)
 
 
+async def turns(count: int = 50) -> None:
+    """So many turns of the event loop: what has come by now is taken, also when the machine stood still meanwhile."""
+    for _ in range(count):
+        await asyncio.sleep(0.001)
+
+
 Script = Callable[[Conversation], Awaitable[None]]
 
 

@@ -13,6 +13,7 @@ from core.http.asgi import PEER_EXTENSION, ClientDisconnectedError, Peer, Receiv
 from core.http.limits import DEFAULT_LIMITS
 from core.http.server import HttpService, serve_unix
 from tests.integration.http.harness import GET, RawClient, connected, echo, post, serving
+from tests.patience import SOON_S
 
 _START = {"type": "http.response.start", "status": 200, "headers": []}
 
@@ -32,7 +33,7 @@ async def test_a_request_is_cancelled_when_its_client_leaves() -> None:
         await client.send(GET)
         await waiting.wait()
         client.reset()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(SOON_S):
             await cancelled.wait()
         assert served.errors == []
 
@@ -56,7 +57,7 @@ async def test_an_application_may_hear_of_the_leaving_instead() -> None:
     left.send(GET)
     await waiting.wait()
     left.close()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(SOON_S):
         await heard.wait()
     await service.drain(1)
 
@@ -92,7 +93,7 @@ async def test_a_client_that_reads_slowly_and_steadily_is_waited_for() -> None:
         await send(dict(_START))
         await send({"type": "http.response.body", "body": b"x" * 20_000_000})
 
-    limits = replace(DEFAULT_LIMITS, stall_timeout_s=0.2, sweep_s=0.05)
+    limits = replace(DEFAULT_LIMITS, stall_timeout_s=1.0, sweep_s=0.05)
     async with serving(app, limits) as served, connected(served.port, receive_buffer=4096) as client:
         await client.send(GET)
         read = 0
@@ -100,7 +101,7 @@ async def test_a_client_that_reads_slowly_and_steadily_is_waited_for() -> None:
             piece = await client.reader.read(400_000)
             assert piece
             read += len(piece)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
 
 
 BROKEN = ["before the head", "after the head", "inside the body", "without an answer", "half an answer"]

@@ -22,6 +22,7 @@ from tests.integration.http.harness import (
     upstream,
     whole,
 )
+from tests.patience import SOON_S
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -73,20 +74,29 @@ async def test_leaving_early_closes_the_upstream() -> None:
     async with upstream(script) as up, _target(up.port) as target:
         async with _ask(target) as answer:
             assert await anext(aiter(answer)) == b"one"
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(SOON_S):
             await up.conversations[0].closed.wait()
 
 
 async def test_a_cancelled_wait_for_the_head_closes_the_upstream() -> None:
+    asked = asyncio.Event()
+
     async def script(conversation: Conversation) -> None:
         await conversation.request()
+        asked.set()
         await conversation.wait_closed()
 
+    async def ask(target: Target) -> None:
+        async with _ask(target):
+            pass
+
     async with upstream(script) as up, _target(up.port) as target:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1), _ask(target):
-                pass
-        async with asyncio.timeout(1):
+        asking = asyncio.ensure_future(ask(target))
+        await asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(SOON_S):
             await up.conversations[0].closed.wait()
 
 
@@ -167,7 +177,7 @@ async def test_idle_connections_are_closed_in_time() -> None:
     async with upstream(script) as up, _target(up.port, limits) as target:
         async with _ask(target) as answer:
             await answer.read(10)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SOON_S):
             await up.conversations[0].closed.wait()
 
 
@@ -181,6 +191,6 @@ async def test_a_target_that_is_dropped_keeps_no_connection() -> None:
         async with _ask(target) as answer:
             await answer.read(10)
         target.pool.retain(set())
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SOON_S):
             await up.conversations[0].closed.wait()
         assert aim(target.pool, "t", up.port) is not target

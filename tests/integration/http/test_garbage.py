@@ -19,6 +19,7 @@ from tests.integration.http.harness import (
     upstream,
     whole,
 )
+from tests.patience import SOON_S
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -92,10 +93,12 @@ async def test_a_mutilated_response_ends_its_request_and_no_other(seed: int) -> 
                 return
 
     async with upstream(script) as up, relaying(up.port) as relay:
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             answers[:] = [_mutilate(chance, chance.choice(_RESPONSES))]
             async with connected(relay.port) as client:
                 await client.send(post("/v1/x", b"{}"))
+                while len(relay.plans) == number:  # noqa: ASYNC110 - until it is asked for
+                    await asyncio.sleep(0)
                 # A whole answer, a cut one, or none; then the client leaves.
                 try:
                     async with asyncio.timeout(0.05):
@@ -103,7 +106,7 @@ async def test_a_mutilated_response_ends_its_request_and_no_other(seed: int) -> 
                 except (TimeoutError, ConnectionError):
                     pass
         for number in range(_ROUNDS):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 await relay.outcome(number)
         answers.clear()
         async with connected(relay.port) as client:

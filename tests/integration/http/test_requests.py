@@ -249,7 +249,7 @@ SLOW: list[tuple[str, bytes]] = [
 
 @pytest.mark.parametrize("begin", [row[1] for row in SLOW], ids=[row[0] for row in SLOW])
 async def test_a_client_that_stops_inside_a_request_is_told_so_and_closed(begin: bytes) -> None:
-    limits = replace(DEFAULT_LIMITS, head_timeout_s=0.05, body_timeout_s=0.05, sweep_s=0.02, linger_s=0.05)
+    limits = replace(DEFAULT_LIMITS, head_timeout_s=0.3, body_timeout_s=0.3, sweep_s=0.02, linger_s=0.05)
     async with serving(echo, limits) as served, connected(served.port) as client:
         await client.send(begin)
         assert (await client.answer()).status == 408
@@ -273,7 +273,7 @@ async def _drip(client: RawClient) -> None:
 
 @pytest.mark.parametrize("before", [b"", GET], ids=["before the first request", "between requests"])
 async def test_an_idle_connection_is_closed_in_the_end(before: bytes) -> None:
-    limits = replace(DEFAULT_LIMITS, head_timeout_s=0.05, idle_timeout_s=0.05, sweep_s=0.02)
+    limits = replace(DEFAULT_LIMITS, head_timeout_s=0.3, idle_timeout_s=0.3, sweep_s=0.02)
     async with serving(echo, limits) as served, connected(served.port) as client:
         if before:
             await client.send(before)

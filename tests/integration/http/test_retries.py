@@ -143,7 +143,7 @@ async def test_a_host_that_swallows_the_handshake_is_given_up_in_time() -> None:
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
-        limits = replace(DEFAULT_POOL_LIMITS, connect_timeout_s=0.1)
+        limits = replace(DEFAULT_POOL_LIMITS, connect_timeout_s=1.0)
         async with (
             upstream(replying(whole(200, b"good"))) as good,
             relaying(full.getsockname()[1], good.port, pool_limits=limits) as relay, connected(relay.port) as client,
@@ -179,7 +179,7 @@ async def test_a_target_that_says_nothing_for_too_long_is_followed_by_the_next()
     limits = replace(DEFAULT_POOL_LIMITS, sweep_s=0.02)
     async with (
         upstream(silent) as quiet, upstream(replying(whole(200, b"good"))) as good,
-        relaying(quiet.port, good.port, pool_limits=limits, timeouts_s=(0.1, None)) as relay,
+        relaying(quiet.port, good.port, pool_limits=limits, timeouts_s=(1.0, None)) as relay,
         connected(relay.port) as client,
     ):  # fmt: skip
         await client.send(post("/v1/x", b"{}"))

@@ -23,6 +23,7 @@ from tests.integration.http.harness import (
     upstream,
     whole,
 )
+from tests.patience import MOMENT_S
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -244,7 +245,7 @@ async def test_a_client_that_leaves_between_comments_closes_its_engine() -> None
             await _read_early_head(client.reader)
             await _read_comments(client.reader, 2)
             go.set()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(1 + MOMENT_S):
             await up.conversations[0].closed.wait()
         assert (await relay.outcome()).ended is Ended.CLIENT_GONE
 

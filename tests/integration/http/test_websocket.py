@@ -24,7 +24,7 @@ _HANDSHAKE = (
     b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
-_SMALL = replace(DEFAULT_LIMITS, message_bytes=1000, ping_s=0.05, pong_s=0.3, stall_timeout_s=0.3, sweep_s=0.02)
+_SMALL = replace(DEFAULT_LIMITS, message_bytes=1000, ping_s=0.05, pong_s=1.5, stall_timeout_s=1.5, sweep_s=0.02)
 
 
 @pytest.fixture(autouse=True, params=[None, uvloop.EventLoopPolicy()], ids=["asyncio", "uvloop"])
