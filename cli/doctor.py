@@ -23,7 +23,7 @@ from core.errors import UnavailableError
 from core.hardware import DoctorReport, Finding
 from core.http.client import HttpClient
 from daemon.hardware.doctor import examine
-from daemon.hardware.facts import Facts, read_gateway_port, read_port_ranges, user_exists
+from daemon.hardware.facts import Facts, read_absent_mirrors, read_gateway_port, read_port_ranges, user_exists
 from daemon.hardware.inventory import build_state
 from daemon.hardware.probe import Probe
 from daemon.hardware.settings import hardware_settings
@@ -88,6 +88,7 @@ async def examine_without_daemon(session: Session) -> DoctorReport:
         engine_user_exists=user_exists(user),
         ephemeral_ports=ephemeral,
         reserved_ports=reserved,
+        absent_mirrors=read_absent_mirrors(config or Config()),
     )
     return examine(facts, stamp)
 

@@ -12,6 +12,7 @@ from core.engines import BuildVerdict, EngineBuild, EngineList, EnginePlan, Remo
 from core.errors import NotFoundError, UnavailableError
 from engines.digests import recipe_for
 from engines.machine import Machine, add_hardware, read_machine
+from engines.mirror import describe_mirrors
 from engines.plan import plan_build
 
 _COLUMNS = ("ENGINE", "BUILD", "VERSION", "USE", "CHECK", "SIZE", "RUNTIMES")
@@ -34,13 +35,15 @@ def engine() -> None:
 @click.pass_context
 def plan(context: click.Context, session: Session, name: str) -> None:
     """Judge every build of ENGINE for this machine. Nothing is changed. Exit code 9 when none can be had."""
-    recipe = recipe_for(name, config_or_defaults(session).engines)
+    config = config_or_defaults(session)
+    recipe = recipe_for(name, config)
     machine = add_hardware(read_machine(), asyncio.run(read_hardware(session)))
     judged = plan_build(recipe, machine)
     chosen = judged.chosen.name if judged.chosen else ""
     answer = EnginePlan(
         engine=name,
         machine=describe_machine(machine),
+        mirrors=describe_mirrors(name, config),
         chosen=chosen,
         verdicts=[
             BuildVerdict(
@@ -211,6 +214,8 @@ def _show_plan(answer: EnginePlan) -> None:
             say(f"  also {verdict.name} ({verdict.version}), when that fails")
         else:
             say(f"  not  {verdict.name}: {'; '.join(verdict.reasons)}")
+    for mirror in answer.mirrors:
+        say(f"  from {mirror}")
     if not answer.chosen:
         say("No build can be had; set runtimes.<id>.build to an executable of your own.")
 

@@ -88,6 +88,8 @@ class EnginePlan(Message, frozen=True, kw_only=True):
     engine: str
     machine: str
     """In words: what was decided by."""
+    mirrors: list[str] = []
+    """In words: where builds come from instead of their own places."""
     chosen: str = ""
     verdicts: list[BuildVerdict] = []
 

@@ -10,7 +10,14 @@ from core.runtime import RuntimeState
 from daemon.adoption import parse_files
 from daemon.gates import find_gates_down
 from daemon.hardware.doctor import examine
-from daemon.hardware.facts import Facts, FailedRuntime, read_gateway_port, read_port_ranges, user_exists
+from daemon.hardware.facts import (
+    Facts,
+    FailedRuntime,
+    read_absent_mirrors,
+    read_gateway_port,
+    read_port_ranges,
+    user_exists,
+)
 from daemon.node import Node
 from daemon.status import read_backends, read_complaints
 
@@ -44,6 +51,7 @@ async def examine_node(node: Node, hardware: HardwareState, firewall: FirewallSt
         gates_down=await find_gates_down(node.controllers, node.backend),
         gateway_complaints=tuple(read_complaints(node)),
         backends=tuple(read_backends(node)),
+        absent_mirrors=read_absent_mirrors(config),
         unreadable_units=tuple((await _read_faults(node)).items()),
     )
     return examine(facts, datetime.now(UTC).isoformat(timespec="seconds"))

@@ -8,17 +8,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-from core.config.schema import Engines
+from core.config.schema import Config
+from engines.mirror import Mirror, find_mirror
 from engines.recipe import BuildRecipe, Recipe, load_recipe
 
 
-def recipe_for(engine: str, engines: Engines) -> Recipe:
+def recipe_for(engine: str, config: Config) -> Recipe:
     """The engine's recipe, as the config completes it. Raises: NotFoundError."""
-    recipe = load_recipe(engine)
-    return give_digests(recipe, engines.llamacpp.digests, engines.llamacpp.mirror) if engine == "llamacpp" else recipe
+    digests = config.engines.llamacpp.digests if engine == "llamacpp" else {}
+    return give_digests(load_recipe(engine), digests, find_mirror(engine, config))
 
 
-def give_digests(recipe: Recipe, digests: Mapping[str, str], mirror: str = "") -> Recipe:
+def give_digests(recipe: Recipe, digests: Mapping[str, str], mirror: Mirror | None = None) -> Recipe:
     """The recipe with the operator's digests, and with the mirror in the place of the releases' own address. Pure."""
 
     def filled(build: BuildRecipe) -> BuildRecipe:
@@ -26,7 +27,7 @@ def give_digests(recipe: Recipe, digests: Mapping[str, str], mirror: str = "") -
             return build
         names = {name for names in build.release.files.values() for name in names}
         known = {name: digest for name, digest in digests.items() if name in names}
-        url = f"{mirror.rstrip('/')}/" if mirror else build.release.url
+        url = mirror.address("archives/") if mirror else build.release.url
         return msgspec.structs.replace(build, release=msgspec.structs.replace(build.release, sha256=known, url=url))
 
     return msgspec.structs.replace(recipe, builds=[filled(build) for build in recipe.builds])

@@ -1,10 +1,11 @@
-"""Downloads one large file, resumably, and lets it appear only when its digest is right.
+"""Brings one large file, resumably, and lets it appear only when its digest is right.
 
 What has come lies in `.parts/DIGEST` beside the target, so that a killed process, a full disk or a lost network costs
 nothing but the time: the next call asks for the rest. Connections that break are tried again as long as any byte comes.
 """
 
 import asyncio
+import errno
 import hashlib
 import os
 import threading
@@ -24,6 +25,7 @@ from engines.sources import may_fetch
 from engines.staging import check_space, publish, run_to_end
 
 _MAX_REDIRECTS = 5
+_UNREADABLE = (errno.EACCES, errno.EISDIR, errno.EIO)
 _FRUITLESS_TRIES = 6
 _REPORT_EVERY_BYTES = 4 << 20
 
@@ -45,12 +47,15 @@ class Download:
     """What to fetch."""
 
     url: str
+    """Or the absolute path of a file of this machine (a mirror's)."""
     digest: str
     kind: str = "sha256"
     """Or `git`: a blob's name in git, which is all that Hugging Face says of small files."""
     size_bytes: int | None = None
     token: str = field(default="", repr=False)
     """Sent to the address itself only, never to where it redirects."""
+    missing_code: str = "weights_missing"
+    """Code of the error when there is no such file."""
 
 
 def _ignore() -> None:
@@ -98,6 +103,9 @@ async def _fetch_all(http: HttpClient, item: Download, part: Path, name: str, pr
     while True:
         before = _size(part)
         try:
+            if item.url.startswith("/"):
+                await run_to_end(partial(_copy_rest, item, part, name, progress))
+                return
             if await _fetch_rest(http, item, part, name, progress):
                 return
             reason = "the connection broke"
@@ -166,8 +174,29 @@ def _judge_status(status: int, item: Download) -> None:
             code="download_forbidden",
         )
     if status in (404, 410):
-        raise NotFoundError(f"there is no {item.url}", code="weights_missing")
+        raise _missing(item)
     raise DownloadFailed(f"{item.url} answers {status}")
+
+
+def _missing(item: Download) -> NotFoundError:
+    return NotFoundError(f"there is no {item.url}", code=item.missing_code)
+
+
+def _copy_rest(item: Download, part: Path, name: str, progress: ProgressSink, stop: threading.Event) -> None:
+    """What is missing of a file of this machine."""
+    source, done = Path(item.url), _size(part)
+    try:
+        with open(source, "rb") as original, open(part, "ab") as copy:
+            total = os.fstat(original.fileno()).st_size
+            original.seek(done)
+            while not stop.is_set() and (chunk := original.read(_REPORT_EVERY_BYTES)):
+                copy.write(chunk)
+                done += len(chunk)
+                progress(Progress(step="download", detail=name, done_bytes=done, total_bytes=total))
+    except FileNotFoundError:
+        raise _missing(item) from None
+    except OSError as error:
+        raise storage_error(source if error.errno in _UNREADABLE else part, error) from error
 
 
 def _digest(path: Path, kind: str, found: list[str], stop: threading.Event) -> None:

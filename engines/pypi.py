@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from core.api import Progress
 from core.errors import ConfigError, DependencyError, LlmgwError, UnavailableError
 from core.files import StorageError, ensure_directory, write_atomic
 from core.process import Completed, last_lines, run_process
+from engines.packages import Packages
 
 ProgressSink = Callable[[Progress], None]
 """Told what is under way; must not block."""
@@ -27,6 +27,8 @@ _RUN_PIP = Path(__file__).with_name("run_pip.py")
 _TIMEOUT_S = 3600.0
 _REPORT_EVERY_S = 0.5
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_OF_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+_PIPS_OWN = Packages()
 _PASSED_ON_PROXY = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -63,9 +65,9 @@ class PipCall:
     environment: dict[str, str]
 
 
-def plan_pip(wheel: Wheel, into: Path, *, mirror: str, environ: Mapping[str, str], pip: Path) -> PipCall:
-    """The command that puts the wheel into `into/wheels`. Raises: ConfigError for a mirror that cannot be one."""
-    environment, source = pip_environment(into, mirror=mirror, environ=environ)
+def plan_pip(wheel: Wheel, into: Path, *, packages: Packages, environ: Mapping[str, str], pip: Path) -> PipCall:
+    """The command that puts the wheel into `into/wheels`."""
+    environment, source = pip_environment(into, packages=packages, environ=environ)
     hashes = ["--require-hashes"] if wheel.sha256 else []
     argv = (
         *pip_words(pip),
@@ -84,45 +86,24 @@ def pip_words(pip: Path, python: str = sys.executable) -> tuple[str, ...]:
     return (python, "-I", str(_RUN_PIP), str(os.getpid()), str(pip))
 
 
-def pip_environment(into: Path, *, mirror: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """pip's environment, and the arguments that say where packages come from. Raises: ConfigError.
+def pip_environment(into: Path, *, packages: Packages, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """pip's environment, and the arguments that say where packages come from.
 
-    A mirror's URL may hold a password, so it goes by the environment, not by argv.
+    An index's URL may hold a password, so it goes by the environment, not by argv.
     """
     environment = {name: value for name, value in environ.items() if _is_passed_on(name)}
     # pip downloads to a temporary file first; /tmp may be another, smaller disk.
     environment["TMPDIR"] = str(into / "tmp")
-    folder, url = parse_mirror(mirror)
-    if mirror:
+    # pip would ask a proxy for an address of this machine, too: that of a mirror here, or of our dated index.
+    upper = environment.pop("NO_PROXY", "")
+    environment["no_proxy"] = ",".join(filter(None, (environment.get("no_proxy") or upper, *_OF_THIS_MACHINE)))
+    if packages.is_given:
         for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_NO_INDEX"):
             environment.pop(name, None)
-    if url:
-        environment["PIP_INDEX_URL"] = url
-    return environment, ["--no-index", "--find-links", str(folder)] if folder else []
-
-
-def parse_mirror(mirror: str) -> tuple[Path | None, str]:
-    """`engines.mirror` -> (a folder, "") or (None, an index URL) or (None, "") when it is empty.
-
-    Raises: ConfigError.
-    """
-    if not mirror:
-        return None, ""
-    if mirror.startswith("/") or mirror.startswith("file:///"):
-        return Path(mirror.removeprefix("file://")), ""
-    try:
-        parts = urlsplit(mirror)
-        host = parts.hostname or ""
-    except ValueError:
-        parts, host = urlsplit(""), ""
-    plain_is_fine = host in ("localhost", "127.0.0.1", "::1")
-    if not host or parts.scheme not in ("https", "http") or (parts.scheme == "http" and not plain_is_fine):
-        raise ConfigError(
-            "engines.mirror must be an absolute path or an https:// index URL",
-            hint="for instance /srv/wheels or https://pypi.example.org/simple",
-            code="mirror_invalid",
-        )
-    return None, mirror
+    if packages.index:
+        environment["PIP_INDEX_URL"] = packages.index
+    place = str(packages.folder) if packages.folder else packages.page
+    return environment, ["--no-index", "--find-links", place] if place else []
 
 
 def build_requirements(wheel: Wheel) -> str:
@@ -131,25 +112,32 @@ def build_requirements(wheel: Wheel) -> str:
     return f"{wheel.name}=={wheel.version}{hashes}\n"
 
 
-async def fetch_wheel(wheel: Wheel, into: Path, *, mirror: str, progress: ProgressSink) -> Path:
+async def fetch_wheel(wheel: Wheel, into: Path, *, packages: Packages, progress: ProgressSink) -> Path:
     """Download the wheel below `into` (a private folder) and return its path.
 
     Raises: WheelMissing, WheelMismatch, StorageError, ConfigError, TimedOutError.
     """
-    folder, _ = parse_mirror(mirror)
-    if folder is not None and not folder.is_dir():
-        raise ConfigError(
-            f"the mirror {folder} is no folder", hint="engines.mirror must exist on this machine", code="mirror_missing"
-        )
-    call = plan_pip(wheel, into, mirror=mirror, environ=os.environ, pip=find_pip())
+    _require_folder(packages)
+    call = plan_pip(wheel, into, packages=packages, environ=os.environ, pip=find_pip())
     for name in ("tmp", "wheels"):
         ensure_directory(into / name, mode=0o700)
     write_atomic(into / "requirements.txt", build_requirements(wheel))
     completed = await _run_reporting(call, wheel, into, progress)
     wheels = sorted((into / "wheels").glob("*.whl"))
     if completed.code != 0 or len(wheels) != 1:
-        raise explain_failure(wheel, completed.stderr + completed.stdout, into, mirror=mirror)
+        raise explain_failure(wheel, completed.stderr + completed.stdout, into, packages)
     return wheels[0]
+
+
+def _require_folder(packages: Packages) -> None:
+    folder = packages.folder
+    if folder is None or folder.is_dir():
+        return
+    if folder.name == "pypi" and folder.parent.is_dir():  # a mirror without wheels
+        raise WheelMissing(f"{packages} is no folder", hint=f"{packages.setting} takes wheels from there")
+    raise ConfigError(
+        f"{packages} is no folder", hint=f"{packages.setting} must exist on this machine", code="mirror_missing"
+    )
 
 
 def find_pip() -> Path:
@@ -164,14 +152,14 @@ def find_pip() -> Path:
     return Path(spec.origin).parent / "__main__.py"
 
 
-def explain_failure(wheel: Wheel, output: bytes, into: Path, *, mirror: str = "") -> LlmgwError:
+def explain_failure(wheel: Wheel, output: bytes, into: Path, packages: Packages = _PIPS_OWN) -> LlmgwError:
     """What pip's last words mean, as an error that says what to do. Pure."""
     text = output.decode("utf-8", "replace")
-    where = f"the mirror {_without_password(mirror)}" if mirror else "the package index"
+    where, setting = str(packages), packages.setting
     if "DO NOT MATCH THE HASHES" in text:
         return WheelMismatch(
             f"{where} gave a {wheel} with another sha256 than the pinned one; nothing was installed",
-            hint="a proxy or mirror changes or rebuilds packages: use another one (engines.mirror)",
+            hint=f"a proxy or mirror changes or rebuilds packages: use another one ({setting})",
         )
     if re.search(r"No space left on device|Disk quota exceeded|Errno (28|122)\b|File too large|Errno 27\b", text):
         return StorageError(
@@ -181,12 +169,12 @@ def explain_failure(wheel: Wheel, output: bytes, into: Path, *, mirror: str = ""
     if reason:
         return WheelMissing(
             f"{where} cannot be reached for {wheel}: {reason}",
-            hint="check the network and proxy (pip's settings are honoured), or set engines.mirror to a local folder",
+            hint=f"check the network and proxy (pip's settings are honoured), or set {setting} to a local folder",
         )
     if "No matching distribution found" in text or "Could not find a version" in text:
         return WheelMissing(
             f"{where} has no {wheel} for this machine",
-            hint="put the wheel there, or set engines.mirror to a folder or an index that has it",
+            hint=f"put the wheel there, or set {setting} to a place that has it",
         )
     return WheelMissing(f"{where} gave no {wheel}: {last_lines(output, 2) or 'pip said nothing'}")
 
@@ -207,10 +195,6 @@ _NETWORK_WORDS = (
 
 def _network_reason(text: str) -> str:
     return next((reason for words, reason in _NETWORK_WORDS if words in text), "")
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", url)
 
 
 def _is_passed_on(name: str) -> bool:

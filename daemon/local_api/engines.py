@@ -30,6 +30,7 @@ from engines.checked import is_stale, read_check
 from engines.digests import recipe_for
 from engines.install import install_build
 from engines.machine import add_hardware, read_machine
+from engines.mirror import packages_for
 from engines.recipe import load_recipe
 
 
@@ -108,15 +109,15 @@ class EngineInstall(_Engines):
 
     async def _install(self, engine: str, wanted: str, report: Report) -> str:
         node = self._node
-        engines = node.config_use.loaded.config.engines
+        config = node.config_use.loaded.config
         build = await install_build(
             engine,
             engines_dir=self._folder,
             facts=node.preparer.facts,
-            mirror=engines.mirror,
+            packages=packages_for(engine, config),
             progress=report,
             wanted=wanted,
-            recipe=recipe_for(engine, engines),
+            recipe=recipe_for(engine, config),
             machine=add_hardware(read_machine(), await self._sampler.refresh()),
         )
         node.retry_missing()

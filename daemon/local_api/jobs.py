@@ -14,7 +14,7 @@ from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
 from daemon.runtimes.prepare import weights_directory
-from engines.hub import Hub
+from engines.origins import Origins, find_origins
 from engines.weights import fetch, parse_source
 
 
@@ -39,17 +39,17 @@ class WeightsFetch:
         path = await fetch(
             source,
             weights_dir=weights_directory(config, node.preparer.layout),
-            mirror=config.engines.mirror,
+            origins=read_origins(node),
             progress=report,
-            hub=read_hub(node),
         )
         node.retry_missing()
         return str(path)
 
 
-def read_hub(node: Node) -> Hub:
-    """Where models are asked for, as the daemon's environment file says."""
-    return Hub.from_environment({**read_environment_file(node.preparer.layout.environment), **os.environ})
+def read_origins(node: Node) -> Origins:
+    """Where weights come from, as the config and the daemon's environment file say."""
+    environ = {**read_environment_file(node.preparer.layout.environment), **os.environ}
+    return find_origins(node.config_use.loaded.config, environ)
 
 
 async def job_lines(job: Job) -> AsyncIterator[bytes]:

@@ -14,12 +14,12 @@ from core.weights import SOUND, FileState, VerifiedFile, VerifiedWeights, Verify
 from daemon.jobs import Jobs, Report
 from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
-from daemon.local_api.jobs import job_lines, read_hub
+from daemon.local_api.jobs import job_lines, read_origins
 from daemon.local_api.weights import used_paths, users_of
 from daemon.node import Node
 from daemon.runtimes.prepare import weights_directory
 from engines.integrity import KeptFile, list_files, verify_files
-from engines.mending import Origins, mend_file
+from engines.mending import mend_file
 from engines.sources import PathSource, SourceInvalid, parse_source
 from engines.stored import StoredUnit, list_units, units_of
 
@@ -72,9 +72,9 @@ class WeightsVerify:
     async def _mend(
         self, files: Sequence[KeptFile], found: Sequence[VerifiedFile], report: Report
     ) -> list[VerifiedFile]:
-        origins = Origins(self._config.engines.mirror, read_hub(self._node), report)
+        origins = read_origins(self._node)
         by_path = {str(file.path): file for file in files}
-        return [await mend_file(by_path[one.path], one, origins) for one in found]
+        return [await mend_file(by_path[one.path], one, origins, report) for one in found]
 
     def _outdated(self, units: Sequence[StoredUnit], found: Sequence[VerifiedFile]) -> list[str]:
         """Runtimes that do not rest, and may have read a file before it was mended."""

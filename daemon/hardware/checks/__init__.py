@@ -18,6 +18,7 @@ from daemon.hardware.checks import (
     infiniband,
     keys,
     memory,
+    mirrors,
     ports,
     runtimes,
     sources,
@@ -41,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
         gates.check,
         backends.check,
         units.check,
+        mirrors.check,
     ),
     *(cpu.check, memory.check, disks.check, driver.check, cards.check, infiniband.check, sources.check),
 )

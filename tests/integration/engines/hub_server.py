@@ -44,8 +44,8 @@ class HubServer:
             _send(writer, "200 OK", self._api())
         elif path.startswith("/org/model/resolve/"):
             _send(writer, "302 Found", b"", f"Location: /store/{path.split('/', 5)[5]}\r\n")
-        elif path.startswith("/store/") and path.removeprefix("/store/") in self.files:
-            self._send_file(writer, self.files[path.removeprefix("/store/")], head)
+        elif path.startswith(("/store/", "/archives/")) and path.split("/", 2)[2] in self.files:
+            self._send_file(writer, self.files[path.split("/", 2)[2]], head)
         else:
             _send(writer, "404 Not Found", b"{}")
 

@@ -14,7 +14,9 @@ from core.errors import LlmgwError
 from engines.hub import Hub
 from engines.install import install_build
 from engines.integrity import list_files, verify_files
-from engines.mending import Origins, mend_file
+from engines.mending import mend_file
+from engines.origins import Origins
+from engines.packages import Packages
 from engines.stored import list_units
 from engines.weights import fetch
 from tests.integration.engines.wheels import make_recipe
@@ -25,17 +27,18 @@ def _report(event: Progress) -> None:
 
 
 async def main(what: str, into: str, mirror: str, of: str) -> None:
+    packages = Packages(Path(mirror))
     if what == "engine":
         recipe = make_recipe(of)
-        build = await install_build("fake", engines_dir=Path(into), mirror=mirror, progress=_report, recipe=recipe)
+        build = await install_build("fake", engines_dir=Path(into), packages=packages, progress=_report, recipe=recipe)
         print("done", build.name, flush=True)
     elif what == "mend":
         files = list_files(list_units(Path(into)))
         found = await verify_files(files, _report)
         for file, one in zip(files, found, strict=True):
-            print((await mend_file(file, one, Origins(mirror, Hub(of), _report))).state, flush=True)
+            print((await mend_file(file, one, Origins(packages, Hub(of)), _report)).state, flush=True)
     else:
-        print("done", await fetch(of, weights_dir=Path(into), mirror=mirror, progress=_report), flush=True)
+        print("done", await fetch(of, weights_dir=Path(into), origins=Origins(packages), progress=_report), flush=True)
 
 
 try:

@@ -19,6 +19,7 @@ from engines.builds import (
 )
 from engines.install import BuildBroken, install_build
 from engines.machine import Gpu, Machine, read_machine
+from engines.packages import Packages
 from engines.recipe import BuildRecipe, Recipe, Verify
 from tests.integration.engines.wheels import SERVER, make_engine, make_recipe
 
@@ -39,9 +40,9 @@ def recipe_of(folder: Path, servers: dict[str, str]) -> Recipe:
 
 
 async def install(tmp_path: Path, recipe: Recipe, name: str = "", machine: Machine | None = None) -> str:
-    index = str(tmp_path / "index")
+    index = Packages(tmp_path / "index")
     build = await install_build(
-        "fake", engines_dir=tmp_path / "state", mirror=index, recipe=recipe, wanted=name, machine=machine
+        "fake", engines_dir=tmp_path / "state", packages=index, recipe=recipe, wanted=name, machine=machine
     )
     return build.name
 
@@ -155,7 +156,7 @@ async def test_a_build_that_does_not_see_the_cards_is_turned_down_for_the_next_o
     steps: list[Progress] = []
 
     build = await install_build(
-        "fake", engines_dir=tmp_path / "state", mirror=str(tmp_path / "index"), recipe=recipe,
+        "fake", engines_dir=tmp_path / "state", packages=Packages(tmp_path / "index"), recipe=recipe,
         machine=with_card(), progress=steps.append,
     )  # fmt: skip
 

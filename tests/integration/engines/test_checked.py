@@ -17,6 +17,7 @@ from engines.builds import find_build, read_build
 from engines.card_trial import try_on_card
 from engines.checked import BuildFailedCheck, keep_check, read_check
 from engines.install import install_build
+from engines.packages import Packages
 from engines.registry import get_adapter
 from tests.integration.engines.test_builds import install, recipe_of, used
 from tests.integration.engines.wheels import SERVER
@@ -54,7 +55,9 @@ async def test_an_installation_takes_the_next_build_when_the_best_failed(tmp_pat
     assert await install(tmp_path, recipe) == "new"
 
     keep_check(folder / "new", FAILED)
-    build = await install_build("fake", engines_dir=tmp_path / "state", mirror=str(tmp_path / "index"), recipe=recipe)
+    build = await install_build(
+        "fake", engines_dir=tmp_path / "state", packages=Packages(tmp_path / "index"), recipe=recipe
+    )
 
     assert build.name == "old"
     assert used(tmp_path) == "old"

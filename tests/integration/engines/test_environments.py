@@ -13,6 +13,7 @@ from engines.builds import list_builds
 from engines.dated_index import drop_later
 from engines.environments import LOCK, LockInvalid, build_lock
 from engines.install import BuildBroken, install_build
+from engines.packages import parse_packages
 from engines.pypi import WheelMismatch, WheelMissing
 from engines.recipe import BuildRecipe, Environment, Recipe, Verify
 from tests.integration.engines.index import serving
@@ -70,8 +71,9 @@ def a_recipe(sha256: str, *, leave_out: list[str] | None = None, expect: str = "
     return Recipe(engine="fake", builds=[build])
 
 
-async def install(tmp_path: Path, recipe: Recipe, mirror: str) -> Build:
-    return await install_build("fake", engines_dir=tmp_path / "state", mirror=mirror, recipe=recipe)
+async def install(tmp_path: Path, recipe: Recipe, index: str) -> Build:
+    packages = parse_packages(index)
+    return await install_build("fake", engines_dir=tmp_path / "state", packages=packages, recipe=recipe)
 
 
 def run(*argv: str) -> str:

@@ -17,6 +17,7 @@ from core.api import Progress
 from core.errors import ConfigError, DependencyError, LlmgwError, NotFoundError
 from core.files import StorageError
 from engines.install import BuildBroken, find_build, install_build, list_builds
+from engines.packages import Packages
 from engines.pypi import WheelMismatch, WheelMissing
 from engines.unpack import UnsafeArchive
 from tests.integration.engines.making import making
@@ -32,7 +33,7 @@ async def install(state: Path, wheel: MadeWheel, steps: list[str] | None = None)
 
     recipe = make_recipe(wheel.sha256)
     build = await install_build(
-        "fake", engines_dir=state, mirror=str(wheel.path.parent), recipe=recipe, progress=report
+        "fake", engines_dir=state, packages=Packages(wheel.path.parent), recipe=recipe, progress=report
     )
     return build.executable
 
@@ -95,7 +96,7 @@ async def test_two_at_once_in_one_process_fetch_once(tmp_path: Path) -> None:
         steps.append(event.step)
 
     recipe = make_recipe(wheel.sha256)
-    arguments = {"engines_dir": tmp_path / "state", "mirror": str(wheel.path.parent)}
+    arguments = {"engines_dir": tmp_path / "state", "packages": Packages(wheel.path.parent)}
     await asyncio.gather(
         *(install_build("fake", recipe=recipe, progress=count, **arguments) for _ in range(3))  # type: ignore[arg-type]
     )
@@ -173,7 +174,7 @@ async def test_a_cancelled_installation_leaves_nothing_and_holds_no_lock(tmp_pat
         install_build(
             "fake",
             engines_dir=tmp_path / "state",
-            mirror=str(wheel.path.parent),
+            packages=Packages(wheel.path.parent),
             recipe=make_recipe(wheel.sha256),
             progress=report,
         )
@@ -215,10 +216,10 @@ async def test_an_index_without_the_wheel_is_one_clear_error(tmp_path: Path) -> 
 
 async def test_an_index_that_cannot_be_reached_is_one_clear_error(tmp_path: Path) -> None:
     wheel = make_engine(tmp_path / "index")
-    mirror = "https://127.0.0.1:1/simple"
+    index = Packages(index="https://127.0.0.1:1/simple")
 
     with pytest.raises(WheelMissing) as caught:
-        await install_build("fake", engines_dir=tmp_path / "state", mirror=mirror, recipe=make_recipe(wheel.sha256))
+        await install_build("fake", engines_dir=tmp_path / "state", packages=index, recipe=make_recipe(wheel.sha256))
 
     assert "cannot be reached" in caught.value.message
     assert "engines.mirror" in caught.value.hint
@@ -226,8 +227,8 @@ async def test_an_index_that_cannot_be_reached_is_one_clear_error(tmp_path: Path
 
 async def test_a_mirror_that_does_not_exist_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        mirror = str(tmp_path / "nowhere")
-        await install_build("fake", engines_dir=tmp_path, mirror=mirror, recipe=make_recipe("0" * 64))
+        nowhere = Packages(tmp_path / "nowhere")
+        await install_build("fake", engines_dir=tmp_path, packages=nowhere, recipe=make_recipe("0" * 64))
 
     assert caught.value.code == "mirror_missing"
 

@@ -18,6 +18,7 @@ from engines.download import DownloadFailed, DownloadMismatch
 from engines.install import find_build, install_build
 from engines.judge import judge_runtimes
 from engines.machine import read_machine
+from engines.mirror import Mirror
 from engines.plan import NoBuildFits, plan_build
 from engines.recipe import Recipe, load_recipe, parse_recipe
 from engines.release import ARCHIVES, ExecutableMissing
@@ -66,7 +67,7 @@ def a_recipe(url: str, digests: dict[str, str], *, executable: str = "llama-serv
         verify = {{ arguments = ["--version"], expect = "version:" }}
     """.replace("\n                     ", " ")
     )
-    return give_digests(recipe, digests, url)
+    return give_digests(recipe, digests, Mirror(url, "offline.mirror"))
 
 
 def digests_of(files: dict[str, bytes]) -> dict[str, str]:
@@ -74,7 +75,7 @@ def digests_of(files: dict[str, bytes]) -> dict[str, str]:
 
 
 async def install(state: Path, server: HubServer, digests: dict[str, str], executable: str = "llama-server") -> Path:
-    recipe = a_recipe(f"{server.address}/store", digests, executable=executable)
+    recipe = a_recipe(server.address, digests, executable=executable)
     return (await install_build("fake", engines_dir=state, recipe=recipe)).executable
 
 
@@ -108,15 +109,16 @@ async def test_the_program_is_found_where_the_archive_has_it(tmp_path: Path) -> 
 
 
 async def test_a_folder_of_this_machine_serves_as_well(tmp_path: Path) -> None:
-    (tmp_path / "mirror").mkdir()
+    archives = tmp_path / "mirror/archives"
+    archives.mkdir(parents=True)
     for name, data in GOOD.items():
-        (tmp_path / "mirror" / name).write_bytes(data)
+        (archives / name).write_bytes(data)
     recipe = a_recipe(str(tmp_path / "mirror"), digests_of(GOOD))
 
     await install_build("fake", engines_dir=tmp_path / "state", recipe=recipe)
-    assert left(tmp_path / "state") == [] and (tmp_path / "mirror" / MAIN).is_file()
+    assert left(tmp_path / "state") == [] and (archives / MAIN).is_file()
 
-    (tmp_path / "mirror" / LIBRARIES).write_bytes(GOOD[LIBRARIES] + b"!")
+    (archives / LIBRARIES).write_bytes(GOOD[LIBRARIES] + b"!")
     with pytest.raises(DownloadMismatch, match="another digest"):
         await install_build("fake", engines_dir=tmp_path / "other", recipe=recipe)
     assert find_build("fake", "", tmp_path / "other") is None
@@ -155,7 +157,7 @@ async def test_what_came_is_kept_for_the_next_call_and_forgotten_when_the_build_
 
     async with serving(HubServer(GOOD)) as server:
         await install(tmp_path, server, digests_of(GOOD))
-        assert server.asked == [f"/store/{LIBRARIES}"]
+        assert server.asked == [f"/archives/{LIBRARIES}"]
     assert left(tmp_path) == []
 
 
@@ -171,7 +173,7 @@ async def test_a_flipped_byte_and_a_server_that_is_away_are_told(tmp_path: Path)
 async def test_two_at_once_fetch_it_once(tmp_path: Path) -> None:
     steps: list[Progress] = []
     async with serving(HubServer(GOOD)) as server:
-        recipe = a_recipe(f"{server.address}/store", digests_of(GOOD))
+        recipe = a_recipe(server.address, digests_of(GOOD))
         builds = await asyncio.gather(
             *(install_build("fake", engines_dir=tmp_path, recipe=recipe, progress=steps.append) for _ in range(3))
         )
@@ -194,15 +196,15 @@ def test_llama_cpps_own_release_becomes_a_build_of_this_machine() -> None:
     )  # fmt: skip
     assert release.release is not None
     digests = {name: "0" * 64 for name in release.release.files[machine.platform]}
-    own = Engines(llamacpp=OwnProgram(digests=digests, mirror="https://mirror.example.org/llama"))
+    own = Config(engines=Engines(llamacpp=OwnProgram(digests=digests, mirror="https://mirror.example.org/llama")))
 
     completed = recipe_for("llamacpp", own)
 
     assert release.name not in [one.name for one in plan_build(load_recipe("llamacpp"), machine).fitting]
     (found,) = [one for one in plan_build(completed, machine).fitting if one.name == release.name]
-    assert found.release is not None and found.release.url == "https://mirror.example.org/llama/"
+    assert found.release is not None and found.release.url == "https://mirror.example.org/llama/archives/"
     assert recipe_for("vllm", own) == load_recipe("vllm")
-    assert own.own_build("llamacpp") is None
+    assert own.engines.own_build("llamacpp") is None
 
 
 @pytest.mark.parametrize(

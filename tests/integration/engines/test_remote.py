@@ -15,6 +15,7 @@ from core.errors import DependencyError, LlmgwError, NotFoundError, PermissionEr
 from core.files import StorageError
 from engines.download import DownloadFailed, DownloadMismatch
 from engines.hub import Hub, choose_files
+from engines.origins import Origins
 from engines.sources import HubSource
 from engines.weights import fetch, resolve
 from tests.integration.engines.hub_server import COMMIT, HubServer, serving
@@ -152,9 +153,9 @@ async def test_a_write_that_fails_is_one_clear_error_and_the_next_call_goes_on(t
 
 async def test_a_model_comes_with_all_that_an_engine_reads_and_nothing_else(tmp_path: Path) -> None:
     async with serving(HubServer(FILES)) as server:
-        path = await fetch("hf:org/model", weights_dir=tmp_path, hub=Hub(server.address))
+        path = await fetch("hf:org/model", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
         asked = len(server.asked)
-        again = await fetch("hf:org/model", weights_dir=tmp_path, hub=Hub("http://127.0.0.1:9"))
+        again = await fetch("hf:org/model", weights_dir=tmp_path, origins=Origins(hub=Hub("http://127.0.0.1:9")))
 
     assert path == again == tmp_path / "hf/org--model" / COMMIT == resolve("hf:org/model", tmp_path)
     names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
@@ -165,7 +166,7 @@ async def test_a_model_comes_with_all_that_an_engine_reads_and_nothing_else(tmp_
 
 async def test_one_file_of_a_model_is_enough(tmp_path: Path) -> None:
     async with serving(HubServer(FILES, drop_every=100_000)) as server:
-        path = await fetch("hf:org/model@v1:sub/y.gguf", weights_dir=tmp_path, hub=Hub(server.address))
+        path = await fetch("hf:org/model@v1:sub/y.gguf", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
 
     assert path == tmp_path / "hf/org--model" / COMMIT / "sub/y.gguf"
     assert resolve("hf:org/model@v1", tmp_path) is None
@@ -174,8 +175,8 @@ async def test_one_file_of_a_model_is_enough(tmp_path: Path) -> None:
 
 async def test_a_revision_means_what_it_meant_at_the_first_fetch(tmp_path: Path) -> None:
     async with serving(HubServer(FILES)) as server:
-        first = await fetch("hf:org/model:x-Q4.gguf", weights_dir=tmp_path, hub=Hub(server.address))
-        await fetch("hf:org/model:sub/y.gguf", weights_dir=tmp_path, hub=Hub(server.address))
+        first = await fetch("hf:org/model:x-Q4.gguf", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
+        await fetch("hf:org/model:sub/y.gguf", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
         asked = [path for path in server.asked if path.startswith("/api/")]
 
     assert first.parent.name == COMMIT
@@ -189,10 +190,10 @@ async def test_an_interrupted_model_goes_on_with_what_is_missing(tmp_path: Path)
         server.files = lacking
         server._api = lambda: whole  # type: ignore[method-assign]  # it names a file that it does not give yet
         with pytest.raises(NotFoundError):
-            await fetch("hf:org/model", weights_dir=tmp_path, hub=Hub(server.address))
+            await fetch("hf:org/model", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
         assert resolve("hf:org/model", tmp_path) is None
         server.files, before = FILES, len(server.asked)
-        await fetch("hf:org/model", weights_dir=tmp_path, hub=Hub(server.address))
+        await fetch("hf:org/model", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
         fetched = [path for path in server.asked[before:] if path.startswith("/store/")]
 
     assert fetched == ["/store/tokenizer.json"]
@@ -201,10 +202,10 @@ async def test_an_interrupted_model_goes_on_with_what_is_missing(tmp_path: Path)
 async def test_a_gated_model_takes_a_token_that_goes_nowhere_else(tmp_path: Path) -> None:
     async with serving(HubServer(FILES, token="hf_secret")) as server:
         with pytest.raises(PermissionError_) as caught:
-            await fetch("hf:org/model", weights_dir=tmp_path, hub=Hub(server.address))
+            await fetch("hf:org/model", weights_dir=tmp_path, origins=Origins(hub=Hub(server.address)))
         assert "HF_TOKEN" in caught.value.hint
         hub = Hub(server.address, "hf_secret")
-        path = await fetch("hf:org/model", weights_dir=tmp_path, hub=hub)
+        path = await fetch("hf:org/model", weights_dir=tmp_path, origins=Origins(hub=hub))
 
     assert "hf_secret" not in repr(hub)
     assert not any(b"hf_secret" in file.read_bytes() for file in path.parent.rglob("*") if file.is_file())

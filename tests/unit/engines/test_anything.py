@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from core.errors import LlmgwError
 from engines.machine import parse_cpu_features, parse_glibc
+from engines.packages import parse_packages
 from engines.policy import check_args, check_env
 from engines.prometheus import read_samples
-from engines.pypi import Wheel, explain_failure, parse_mirror
+from engines.pypi import Wheel, explain_failure
 from engines.registry import names
 from engines.sources import HubSource, PackageSource, WebSource, parse_source
 from tests.contract.test_engine_adapters import a_spec
@@ -55,7 +56,7 @@ def test_readers(text: str) -> None:
     parse_cpu_features(text)
     parse_glibc(text)
     try:
-        parse_mirror(text)
+        parse_packages(text)
     except LlmgwError:
         pass
 

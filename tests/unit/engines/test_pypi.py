@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError, LlmgwError
-from engines.pypi import Wheel, build_requirements, explain_failure, parse_mirror, plan_pip
+from engines.packages import Packages, parse_packages
+from engines.pypi import Wheel, build_requirements, explain_failure, plan_pip
 
 _WHEEL = Wheel("pkg", "1.0", ("ab" * 32,), 10)
 _INTO = Path("/state/engines/x/.staging-1")
 
 
 def _plan(mirror: str = "", environ: dict[str, str] | None = None, wheel: Wheel = _WHEEL) -> tuple[str, dict[str, str]]:
-    call = plan_pip(wheel, _INTO, mirror=mirror, environ=environ or {}, pip=Path("/usr/lib/pip/__main__.py"))
+    pip = Path("/usr/lib/pip/__main__.py")
+    call = plan_pip(wheel, _INTO, packages=parse_packages(mirror), environ=environ or {}, pip=pip)
     return " ".join(call.argv), call.environment
 
 
@@ -45,20 +47,21 @@ def test_the_operators_index_proxy_and_certificates_are_honoured_and_nothing_els
     _, environment = _plan(environ=environ)
 
     assert set(environment) == {"PIP_INDEX_URL", "HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "TMPDIR"}
+    assert environment["no_proxy"] == "x,127.0.0.1,localhost,::1"
 
 
 def test_a_folder_as_mirror_means_that_no_index_is_asked() -> None:
     argv, environment = _plan("/srv/wheels", {"PIP_EXTRA_INDEX_URL": "https://e", "PIP_FIND_LINKS": "/f"})
 
     assert "--no-index --find-links /srv/wheels" in argv
-    assert set(environment) == {"TMPDIR"}
+    assert set(environment) == {"TMPDIR", "no_proxy"}
 
 
 def test_a_mirrors_password_is_not_in_argv_nor_in_an_error() -> None:
     mirror = "https://user:hunter2@index.example/simple"
 
     argv, environment = _plan(mirror, {"PIP_INDEX_URL": "https://other"})
-    error = explain_failure(_WHEEL, b"No matching distribution found", _INTO, mirror=mirror)
+    error = explain_failure(_WHEEL, b"No matching distribution found", _INTO, parse_packages(mirror))
 
     assert "hunter2" not in argv
     assert environment["PIP_INDEX_URL"] == mirror
@@ -67,12 +70,12 @@ def test_a_mirrors_password_is_not_in_argv_nor_in_an_error() -> None:
 
 @pytest.mark.parametrize("mirror", ["/srv/wheels", "file:///srv/wheels"])
 def test_a_folder_may_be_written_as_a_path_or_a_file_url(mirror: str) -> None:
-    assert parse_mirror(mirror) == (Path("/srv/wheels"), "")
+    assert parse_packages(mirror) == Packages(Path("/srv/wheels"))
 
 
 @pytest.mark.parametrize("mirror", ["https://i.example/simple", "http://127.0.0.1:3141/x", "http://localhost/simple"])
 def test_an_index_must_be_https_or_on_this_machine(mirror: str) -> None:
-    assert parse_mirror(mirror) == (None, mirror)
+    assert parse_packages(mirror) == Packages(index=mirror)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_an_index_must_be_https_or_on_this_machine(mirror: str) -> None:
 )
 def test_what_can_be_no_mirror_is_a_config_error(mirror: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_mirror(mirror)
+        parse_packages(mirror)
 
     assert caught.value.code == "mirror_invalid"
 

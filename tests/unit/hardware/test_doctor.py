@@ -27,6 +27,7 @@ from daemon.hardware.doctor import examine
 from daemon.hardware.facts import Facts, FailedRuntime, GatewayPort
 
 CONFIG = parse_config(b"", Path("c"), {}).config
+OFFLINE = parse_config(b"offline: {mirror: /srv/mirror}", Path("c"), {}).config
 FINE = HardwareState(
     cpu=Cpu(model="X", architecture="x86_64", logical_cpus=2, features=["avx", "avx2", "fma", "f16c"]),
     memory=Memory(total_mib=4096, available_mib=2048),
@@ -98,6 +99,8 @@ PORT = InfinibandPort(number=1, state="DOWN", problems=[Problem(code="infiniband
         (on(firewall=peered(PeerState(host="b.lan", nodes=["b"], problem="no"))), [("firewall", "warning")]),
         (on(gates_down=(("art", GateStatus(unit="llmgw-gate-art.service", state="failed")),)), [("gates", "blocks")]),
         (on(unreadable_units=(("llmgw-engine-r.service", "it has no section"),)), [("units", "warning")]),
+        (on(config=OFFLINE), []),
+        (on(config=OFFLINE, absent_mirrors=("/srv/mirror",)), [("mirrors", "warning")]),
         (hardware(cpu=cpu()), [("processor", "warning")]),
         (hardware(cpu=cpu("avx", "fma", "f16c", hypervisor=False)), [("processor", "warning")]),
         (hardware(cpu=cpu("asimd", architecture="aarch64")), []),
