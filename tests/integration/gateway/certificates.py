@@ -10,6 +10,7 @@ import msgspec
 from core.api import RouteTable, ServerPolicy
 from tests.fakes.upstream import FakeUpstream
 from tests.integration.gateway.harness import Answer, read_answer, target_of
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table
 
 TLS = Path(__file__).parents[2] / "data" / "tls"
@@ -39,7 +40,7 @@ async def served_name(address: tuple[str, int]) -> str:
     """Whose certificate a new connection is shown: the common name."""
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         _, writer = await asyncio.open_connection(*address, ssl=anybody)
         try:
             shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -57,7 +58,7 @@ def _first_block(path: Path) -> str:
 
 
 async def ask_over_tls(address: tuple[str, int], trust: ssl.SSLContext, request: bytes) -> Answer:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         reader, writer = await asyncio.open_connection(*address, ssl=trust)
         try:
             writer.write(request)

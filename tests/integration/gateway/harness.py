@@ -21,10 +21,11 @@ from gateway.app import create_app
 from gateway.snapshot import SnapshotFile
 from tests.fakes.daemon_socket import FakeDaemon
 from tests.fakes.upstream import FakeUpstream
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import target
 
 CHAT = "/v1/chat/completions"
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ async def serve_app(
 
 async def wait_saved(layout: Layout, version: int) -> RouteTable:
     """The stored table once it has this version (written by a thread, so there is no event to wait for)."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         while True:
             found = SnapshotFile(layout.gateway_state).read()
             if found is not None and found.version == version:

@@ -34,7 +34,7 @@ async def delete(address: Address, job_id: object, **headers: str) -> Answer:
     return await raw_request(address, f"{JOBS}/{job_id}", headers=_names(headers), method="DELETE")
 
 
-async def wait_job(address: Address, job_id: object, *states: str, timeout_s: float = 20.0, **headers: str) -> Seen:
+async def wait_job(address: Address, job_id: object, *states: str, timeout_s: float = 60.0, **headers: str) -> Seen:
     """The job once it is in one of these states; a job tells nobody by itself."""
     seen: Seen = {}
     try:
@@ -49,7 +49,7 @@ async def wait_job(address: Address, job_id: object, *states: str, timeout_s: fl
     return seen
 
 
-async def until(holds: Callable[[], Awaitable[bool]], timeout_s: float = 20.0) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
     """Return once `holds` does; what it looks at tells nobody when it changes."""
     async with asyncio.timeout(timeout_s):
         while True:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.gateway.harness import raw_request
+from tests.patience import MOMENT_S, SOON_S
 
 REPOSITORY = Path(__file__).parents[3]
 KEY = "sim-secret"
@@ -26,8 +27,8 @@ class Sim:
     process: asyncio.subprocess.Process
 
     async def stats(self, *, closed_early: int = 0) -> dict[str, int]:
-        """The counts; with `closed_early`, as soon as so many requests were left by their client (within a second)."""
-        query = f"?closedEarly={closed_early}&timeoutS=1" if closed_early else ""
+        """The counts; with `closed_early`, as soon as so many requests were left by their client (within a moment)."""
+        query = f"?closedEarly={closed_early}&timeoutS={1 + MOMENT_S:g}" if closed_early else ""
         answer = await raw_request(
             ("127.0.0.1", self.port), f"/sim/stats{query}", method="GET", headers={"authorization": f"Bearer {KEY}"}
         )
@@ -37,7 +38,7 @@ class Sim:
 
     async def wait_open(self) -> None:
         """Return once a request is being computed; the engine can be asked, but does not say so by itself."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             while True:
                 if (await self.stats())["open"]:
                     return

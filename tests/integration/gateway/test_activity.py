@@ -6,12 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.activity import ActivityReport, RuntimeActivity
+from core.activity import REPORT_EVERY_S, ActivityReport, RuntimeActivity
 from tests.fakes.upstream import Behaviour, FakeUpstream
 from tests.integration.gateway.harness import CHAT, chat, gateway, raw_request, render_request, target_of
 from tests.unit.gateway.tables import model, table
 
-SOON_S = 0.5
+SOON_S = 0.75 * REPORT_EVERY_S
+"""Sooner than the report that comes anyway."""
 
 
 def told(reports: list[ActivityReport], runtime: str = "t1") -> RuntimeActivity:
@@ -23,11 +24,12 @@ def told(reports: list[ActivityReport], runtime: str = "t1") -> RuntimeActivity:
 @pytest.mark.parametrize("name", ["m", "alias"], ids=["relayed", "renamed"])
 async def test_the_daemon_hears_of_a_request_and_of_its_end(tmp_path: Path, name: str) -> None:
     async with (
-        FakeUpstream(Behaviour(pieces=3, pause_s=0.2)) as engine,
+        FakeUpstream(Behaviour(pieces=3, pause_s=60)) as engine,
         gateway(tmp_path, table(model("m", target_of(engine), aliases=("alias",)))) as gw,
     ):
         asking = asyncio.create_task(raw_request((gw.host, gw.port), CHAT, chat(name, stream=True)))
         await gw.daemon.wait_reports(lambda reports: told(reports).active == 1)
+        engine.release()
         answer = await asking
         async with asyncio.timeout(SOON_S):
             await gw.daemon.wait_reports(lambda reports: told(reports).active == 0)

@@ -12,9 +12,9 @@ from core.clock import SystemClock
 from gateway.board import Board, Seat
 from gateway.slots import Slots
 from gateway.turns import STANDARD, Limits
+from tests.patience import SOON_S
 
 REPOSITORY = Path(__file__).parents[3]
-SOON_S = 1.0
 
 
 async def holder(board: Board, column: int, path: Path, seconds: float) -> asyncio.subprocess.Process:
@@ -50,7 +50,7 @@ async def test_a_process_that_is_killed_with_the_slot_holds_nobody_up(tmp_path: 
     mine.configure(Limits(slots=1))
     for _ in range(5):
         process = await holder(board, 1, path, 60.0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SOON_S):
             while mine.in_use == 0:  # noqa: ASYNC110 - it is another process that begins, and says nothing
                 await asyncio.sleep(0.001)
         process.send_signal(signal.SIGKILL)

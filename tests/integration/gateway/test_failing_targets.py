@@ -31,12 +31,10 @@ from tests.integration.gateway.harness import (
     target_of,
 )
 from tests.integration.gateway.workers import workers
+from tests.patience import MOMENT_S, SOON_S
 from tests.unit.gateway.tables import model, table
 
 AT_ONCE = 6
-MOMENT_S = 2.0
-"""What a machine that is busy with other tests may need on top of any bound."""
-
 numbers = iter(range(1_000_000))
 
 
@@ -211,7 +209,7 @@ async def test_a_silent_target_is_passed_by_within_ten_seconds_and_its_stream_go
             asking.append(asyncio.create_task(gw.ask(stream=True)))
             await asyncio.wait(asking, timeout=0.05)
         begun = monotonic()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while monotonic() - begun < SILENT_S + REPORT_EVERY_S + MOMENT_S:
                 done = [task for task in asking if task.done()]
                 assert all(task.result().status == 200 for task in done)
@@ -221,7 +219,8 @@ async def test_a_silent_target_is_passed_by_within_ten_seconds_and_its_stream_go
         assert used == {"t1", "t2"} and len(gw.bad.seen) == seen
         gw.bad.behaviour = Behaviour()
         gw.bad.release()
-        assert all(served_by(answer) and b"[DONE]" in answer.body for answer in await asyncio.gather(*asking))
+        # Who waited for long has had a head before it was known whose answer it is.
+        assert all(answer.status == 200 and b"[DONE]" in answer.body for answer in await asyncio.gather(*asking))
         await gw.wait_back(3 * REPORT_EVERY_S + MOMENT_S)
 
 
@@ -253,7 +252,7 @@ async def test_an_answer_that_does_not_begin_in_time_is_a_504_where_nobody_else_
     ):
         answer = await raw_request((gw.host, gw.port), CHAT, chat())
         assert (answer.status, answer.error["code"]) == (504, "upstream_timed_out")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SOON_S):
             await engine.wait_for(lambda: engine.abandoned == 1)
 
 

@@ -16,6 +16,7 @@ from tests.fakes.daemon_socket import FakeDaemon
 from tests.integration.gateway.harness import Gateway, gateway, prepare_layout
 from tests.integration.gateway.workers import workers
 from tests.integration.http.harness import RawClient, connected
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table, target
 
 PATH = "/v1/audio/transcriptions"
@@ -241,7 +242,7 @@ async def test_chunks_over_the_limit_end_the_request_at_client_and_engine(tmp_pa
         await client.send(asked + MODEL + FILE_HEAD + b"x" * 1_500_000)
         answer = await client.answer()
         assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")  # type: ignore[index]
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(SOON_S):
             await engine.broken.wait()
     assert engine.bodies == []
 
@@ -300,7 +301,7 @@ async def test_a_client_that_leaves_ends_the_engines_request(tmp_path: Path, mom
             client.reset()
         if moment != "in the early part":
             engine.reads.set()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(SOON_S):
                 await engine.broken.wait()
         engine.answer = ANSWER
         async with connected(gw.port) as client:  # the only slot is free
@@ -310,10 +311,10 @@ async def test_a_client_that_leaves_ends_the_engines_request(tmp_path: Path, mom
 
 async def test_a_client_that_stops_in_its_form_is_closed_in_the_end(tmp_path: Path) -> None:
     engine = reading()
-    limits = replace(DEFAULT_LIMITS, body_timeout_s=0.2, sweep_s=0.05)
+    limits = replace(DEFAULT_LIMITS, body_timeout_s=0.5, sweep_s=0.05)
     async with forms(tmp_path, engine, limits=limits) as gw, connected(gw.port) as client:
         await client.send(head(1_000_000) + MODEL + FILE_HEAD + b"x" * 1000)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             assert await client.is_closed()
             await engine.broken.wait()
 

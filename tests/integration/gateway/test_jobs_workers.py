@@ -12,12 +12,13 @@ from tests.integration.gateway.harness import chat, prepare_layout, read_answer,
 from tests.integration.gateway.jobs import JOBS, Address, get, job, post, until, wait_job
 from tests.integration.gateway.sim import sim
 from tests.integration.gateway.workers import Workers, workers
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table, target
 
 
 async def ask_worker(running: Workers, pid: int, request: bytes) -> dict[str, object]:
     """Have this very worker answer, on a connection that it happened to take."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         while True:
             reader, writer = await asyncio.open_connection(*running.address)
             try:
@@ -119,7 +120,7 @@ async def wait_replaced(running: Workers, before: set[int]) -> None:
     async def are_gone() -> bool:
         return not running.children() & before
 
-    await until(are_gone, 30.0)
+    await until(are_gone)
 
 
 async def test_many_jobs_made_at_once_are_each_done_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
@@ -29,10 +30,10 @@ from tests.integration.gateway.harness import (
     wait_saved,
 )
 from tests.integration.gateway.workers import Workers, workers
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table, unready
 
 SECRET = "sk-llmgw-the-secret-of-team-a"
-SOON_S = 20.0
 
 
 def limited(secret: str = SECRET, name: str = "team-a", **rules: object) -> ApiKey:
@@ -324,16 +325,20 @@ async def test_a_revoked_key_is_refused_by_all_workers_within_the_bound(tmp_path
     kept = limited("sk-llmgw-kept", "kept")
     async with FakeUpstream() as engine, four_workers(tmp_path, engine, limited(), kept) as world:
         running, daemon, routes = world
-        took_s = []
+        took_s, asked_s = [], []
         for number in range(5):
             now = msgspec.structs.replace(routes, version=10 + 2 * number, keys=[limited(), kept])
             daemon.publish(now)
             await until(running, 200)
+            began_s = time.monotonic()
+            await until(running, 200)
+            asked_s.append(time.monotonic() - began_s)
             daemon.publish(msgspec.structs.replace(now, version=11 + 2 * number, keys=[kept]))
             began_s = time.monotonic()
             await until(running, 401)
             took_s.append(time.monotonic() - began_s)
-        assert sorted(took_s)[2] < 0.1 + 0.4, took_s  # of which most are the questions themselves
+        # Most of it are the questions themselves: of two rounds the first may have begun too early.
+        assert median(took_s) < 0.1 + 2 * median(asked_s), (took_s, asked_s)
         assert (await ask(running, "sk-llmgw-kept")).status == 200
         refused, unknown = await ask(running), await ask(running, "sk-llmgw-never")
         assert refused.body == unknown.body and refused.status == 401
@@ -361,12 +366,13 @@ async def test_a_key_expires_by_itself_on_a_connection_that_is_kept(tmp_path: Pa
         expires_s = time.time() + 2.0
         daemon.publish(msgspec.structs.replace(routes, version=2, keys=[limited(expires_s=expires_s)]))
         async with asyncio.timeout(SOON_S):
+            served_s = asked_s = time.time()
             while (last := await status()) == 200:
-                pass
+                served_s, asked_s = asked_s, time.time()
         ended_s = time.time()
         writer.close()
         assert last == 401
-        assert 0 <= ended_s - expires_s < 1.0
+        assert served_s < expires_s <= ended_s
         assert (await ask(running)).body == (await ask(running, "sk-llmgw-never")).body
 
 

@@ -22,6 +22,7 @@ from tests.integration.gateway.harness import (
     target_of,
 )
 from tests.integration.gateway.workers import workers
+from tests.patience import MOMENT_S
 from tests.unit.gateway.tables import key, model, table
 
 APP = "https://app.example.org"
@@ -159,7 +160,7 @@ async def test_a_client_that_leaves_over_tls_closes_its_engine(tmp_path: Path) -
         writer.write(render_request(CHAT, chat(stream=True)))
         await reader.readuntil(b"w0 ")
         writer.transport.abort()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(1 + MOMENT_S):
             await engine.wait_for(lambda: engine.abandoned == 1)
 
 

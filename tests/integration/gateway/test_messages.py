@@ -13,6 +13,7 @@ from anthropic.types import Message, MessageParam, ToolParam
 from core.api import RouteTarget
 from tests.integration.gateway.harness import Gateway, gateway, raw_request, render_request
 from tests.integration.gateway.sim import KEY, Sim, sim
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import key, model, table, target
 from tests.unit.gateway.translate.reading import parse_events, read_stream
 
@@ -212,7 +213,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_without_message_stop(
     async with translating(tmp_path) as (gw, _, _):
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(MESSAGES, body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             data = await reader.read()
         writer.close()
     assert b"event: error" in data and b"upstream_broken" in data

@@ -11,6 +11,7 @@ from openai import AsyncOpenAI
 from core.http.asgi import SPLICE_EXTENSION
 from tests.fakes.upstream import Behaviour, FakeUpstream
 from tests.integration.gateway.harness import CHAT, chat, gateway, raw_request, render_request, target_of
+from tests.patience import MOMENT_S, SOON_S
 from tests.unit.gateway.tables import key, model, table
 
 
@@ -181,10 +182,10 @@ async def test_a_client_that_leaves_ends_the_engines_work(
         writer.write(render_request(path, chat(stream=stream)))
         if stream and not how.head_pause_s:
             await reader.readuntil(b"w0")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             await engine.wait_for(lambda: engine.open == 1)
         writer.close()
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(1.0 + MOMENT_S):
             await engine.wait_for(lambda: engine.abandoned == 1 and engine.open == 0)
 
 
@@ -197,7 +198,7 @@ async def test_a_change_of_the_table_counts_at_once_and_streams_go_on(tmp_path: 
             writer.write(render_request(CHAT, chat(stream=True)))
             await reader.readuntil(b"w0")
             gw.daemon.publish(second)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 while (await raw_request((gw.host, gw.port), CHAT, chat())).headers["x-llmgw-target"] != "new":
                     pass
             old.behaviour.pause_s = 0.0
@@ -231,7 +232,7 @@ async def test_a_key_that_is_taken_back_opens_nothing_on_a_connection_that_was_k
             kept = await asyncio.open_connection(gw.host, gw.port)
             before = [await ask_again(kept, headers, chat(n=n)) for n in range(4)]
             gw.daemon.publish(second)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 while (await ask_again(kept, headers, chat())) == 200:
                     pass
             after = [await ask_again(kept, headers, chat()) for _ in range(3)]

@@ -21,6 +21,7 @@ from tests.integration.gateway.harness import (
     render_request,
     target_of,
 )
+from tests.patience import MOMENT_S, SOON_S
 from tests.unit.gateway.tables import model, table
 
 
@@ -94,10 +95,10 @@ async def test_a_client_that_leaves_ends_the_engines_work(tmp_path: Path, how: B
         writer.write(render_request(CHAT, chat(stream=stream)))
         if stream and not how.head_pause_s:
             await reader.readuntil(b"w0")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             await engine.wait_for(lambda: engine.open == 1)
         writer.close()
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(1.0 + MOMENT_S):
             await engine.wait_for(lambda: engine.abandoned == 1 and engine.open == 0)
 
 
@@ -115,7 +116,7 @@ async def test_a_pause_between_events_holds_no_event_back(tmp_path: Path) -> Non
     async with FakeUpstream(Behaviour(pause_s=30)) as engine, gateway(tmp_path, table(renamed(engine))) as gw:
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(CHAT, chat(stream=True)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             event = await reader.readuntil(b"\n\n")
         writer.close()
     assert b'"model":"m"' in event

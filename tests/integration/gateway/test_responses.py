@@ -12,6 +12,7 @@ from openai.types.responses import Response
 
 from tests.integration.gateway.harness import Gateway, gateway, raw_request, render_request
 from tests.integration.gateway.sim import Sim, sim
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table, target
 
 RESPONSES = "/v1/responses"
@@ -103,7 +104,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_is_never_completed(tm
     async with translating(tmp_path) as (gw, _, _):
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(RESPONSES, body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             data = await reader.read()
         writer.close()
     assert b"event: error" in data and b"upstream_broken" in data and b"response.completed" not in data

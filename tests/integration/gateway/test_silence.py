@@ -16,6 +16,7 @@ from core.http.limits import DEFAULT_LIMITS
 from core.http.patience import COMMENT
 from tests.fakes.upstream import Behaviour, FakeUpstream
 from tests.integration.gateway.harness import CHAT, Gateway, chat, gateway, join_chunks, render_request, target_of
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table, unready
 
 LIMITS = replace(DEFAULT_LIMITS, comment_s=0.05, sweep_s=0.01)
@@ -40,7 +41,7 @@ async def asking(gw: Gateway, path: str, body: bytes = b"") -> AsyncIterator[asy
     reader, writer = await asyncio.open_connection(gw.host, gw.port)
     try:
         writer.write(render_request(path, body or body_of(path), {"connection": "close", "x-request-id": "r1"}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 OK\r\n")
             assert b"\r\nx-request-id: r1\r\n" in head
@@ -53,7 +54,7 @@ async def asking(gw: Gateway, path: str, body: bytes = b"") -> AsyncIterator[asy
 
 async def read_events(reader: asyncio.StreamReader) -> tuple[list[str], bool]:
     """What is said after the comments, event by event, and whether the end is clean."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         data = await reader.read()
     is_clean = data.endswith(b"0\r\n\r\n")
     rest = join_chunks(data.removeprefix(b"\r\n")).replace(COMMENT, b"")

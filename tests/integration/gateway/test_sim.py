@@ -11,6 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from core.api import RouteTarget
 from tests.integration.gateway.harness import CHAT, chat, gateway, raw_request, render_request
 from tests.integration.gateway.sim import KEY, Sim, sim
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table, target
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
@@ -71,7 +72,7 @@ async def test_a_stream_that_breaks_is_seen_to_break(tmp_path: Path, name: str, 
     async with sim(tmp_path / "e") as engine, gateway(tmp_path, table(model("m", at(engine), aliases=("x",)))) as gw:
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(CHAT, body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             try:
                 data = await reader.read()
             except ConnectionResetError:

@@ -26,11 +26,10 @@ from tests.integration.gateway.harness import (
 )
 from tests.integration.gateway.sim import sim
 from tests.integration.gateway.workers import workers
+from tests.patience import MOMENT_S
 from tests.unit.gateway.tables import model, table, target
 
-SOON_S = 1.0
-APART_S = 0.06
-"""Requests that come so far apart are served in this order, whichever workers they come to."""
+SOON_S = 1.0 + MOMENT_S
 INTERACTIVE = {"x-llmgw-request-class": "interactive"}
 
 
@@ -105,11 +104,9 @@ async def test_first_come_is_first_served_over_all_workers(tmp_path: Path) -> No
         holder, clients = Clients(running.address), Clients(running.address)
         await holder.ask(numbered(0))
         await engine.wait_for(lambda: engine.open == 1)
-        readers = []
         for number in range(1, 16):
-            readers.append(await clients.ask(numbered(number)))
-            await asyncio.sleep(APART_S)
-        await daemon.wait_reports(lambda reports: total(reports) == (1, 15))
+            await clients.ask(numbered(number))
+            await daemon.wait_reports(lambda reports, waiting=number: total(reports) == (1, waiting))  # type: ignore[misc]
         used = [report for report in daemon.reports.values() if total([report]) != (0, 0)]
         engine.behaviour.head_pause_s = 0.0
         holder.leave()

@@ -21,6 +21,7 @@ from tests.fakes.daemon_socket import FakeDaemon
 from tests.integration.gateway.harness import CHAT, chat, prepare_layout, raw_request, render_request
 from tests.integration.gateway.workers import Workers, workers
 from tests.integration.http.harness import SSE_HEAD, chunk
+from tests.patience import MOMENT_S
 from tests.unit.gateway.tables import model, table, target
 
 SOAK_S = float(os.environ.get("LLMGW_SOAK_S") or 20)
@@ -176,8 +177,8 @@ def test_an_engine_that_is_silent_for_long_keeps_its_client_and_is_heard(tmp_pat
                 last = time.monotonic()
             writer.close()
             assert last - begun >= SOAK_S
-            # The promise is 15 s; a machine under load is given a little more.
-            assert max(gaps) < 17
+            # The promise is 15 s; a machine under load is given more, and without comments it were all of the silence.
+            assert max(gaps) < min(15 + MOMENT_S, SOAK_S)
             assert data.endswith(b"0\r\n\r\n")
             assert all(event in data for event in events(3, 3))
 

@@ -28,6 +28,7 @@ from tests.integration.gateway.harness import (
     target_of,
     wait_saved,
 )
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import key, model, table, target
 
 
@@ -42,7 +43,7 @@ async def test_a_daemon_that_returns_is_followed_again(tmp_path: Path) -> None:
     async with gateway(tmp_path, table(model("m", target()))) as gw:
         await gw.daemon.stop()
         gw.daemon.table = RouteTable(version=7, epoch="e2", node="n1", models=[model("other", target())])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             await gw.daemon.start()
             await wait_saved(gw.layout, 7)
         listed = json.loads((await raw_request((gw.host, gw.port), "/v1/models", method="GET")).body)
@@ -99,7 +100,7 @@ async def test_garbage_from_the_daemons_socket_changes_nothing_and_is_survived(t
         await server.wait_closed()
         layout.daemon_socket.unlink(missing_ok=True)
         async with FakeDaemon(layout.daemon_socket, msgspec.structs.replace(table(), epoch="e2", version=7)) as daemon:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 await daemon.wait_followers(1)
                 await wait_saved(layout, 7)
 

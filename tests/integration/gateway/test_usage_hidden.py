@@ -11,6 +11,7 @@ from tests.fakes.upstream import FakeUpstream
 from tests.integration.gateway.harness import CHAT, chat, gateway, raw_request, render_request, target_of
 from tests.integration.gateway.sim import KEY, sim
 from tests.integration.gateway.test_sim import at
+from tests.patience import SOON_S
 from tests.unit.gateway.tables import model, table
 
 COMPLETIONS = "/v1/completions"
@@ -79,7 +80,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_no_end(tmp_path: Path
     ):
         reader, writer = await asyncio.open_connection(gw.host, gw.port)
         writer.write(render_request(CHAT, body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             answer = await reader.read()
         writer.close()
     assert b'"upstream_broken"' in answer

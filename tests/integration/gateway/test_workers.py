@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from statistics import median
 from time import monotonic
 
 import msgspec
@@ -23,15 +24,17 @@ from tests.integration.gateway.harness import (
     wait_saved,
 )
 from tests.integration.gateway.workers import Workers, workers
+from tests.patience import MOMENT_S, SOON_S
 from tests.unit.gateway.tables import key, model, table, target
 
 SEEN_BY_ALL_S = 0.1
+"""And what it takes to ask all of them, which on a busy machine is more."""
 
 
 async def models_by_worker(running: Workers, count: int) -> dict[int, list[str]]:
     """What each worker lists, asked on connections that are kept until every worker had one."""
     found: dict[int, list[str]] = {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         while len(found) < count:
             reader, writer = await asyncio.open_connection(*running.address)
             writer.write(render_request("/health", method="GET") + render_request("/v1/models", method="GET"))
@@ -68,7 +71,7 @@ async def test_the_official_sdk_is_served_by_real_workers_with_a_key(tmp_path: P
 
 async def test_all_workers_know_a_change_within_the_bound(tmp_path: Path) -> None:
     layout = prepare_layout(tmp_path)
-    took_s = []
+    took_s, asked_s = [], []
     async with (
         FakeDaemon(layout.daemon_socket, table(model("old", target()))) as daemon,
         workers(tmp_path, 2) as running,
@@ -77,12 +80,15 @@ async def test_all_workers_know_a_change_within_the_bound(tmp_path: Path) -> Non
         for number in range(7):
             daemon.publish(msgspec.structs.replace(table(model(f"new{number}", target())), version=2 + number))
             begun = monotonic()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 while set(map(tuple, (await models_by_worker(running, 2)).values())) != {(f"new{number}",)}:
                     pass
             took_s.append(monotonic() - begun)
-    # The median, since the machine that runs tests may stop anybody for longer than the bound.
-    assert sorted(took_s)[3] <= SEEN_BY_ALL_S, took_s
+            begun = monotonic()
+            await models_by_worker(running, 2)
+            asked_s.append(monotonic() - begun)
+    # The medians, since the machine that runs tests may stop anybody for longer than the bound.
+    assert median(took_s) <= SEEN_BY_ALL_S + 2 * median(asked_s), (took_s, asked_s)
 
 
 async def test_a_killed_worker_is_replaced_and_knows_its_models_before_it_serves(tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ async def test_workers_serve_on_while_the_daemon_is_away_and_take_its_word_when_
                 assert (await raw_request(running.address, CHAT, chat())).status == 200
             daemon.table = msgspec.structs.replace(table(model("other", target())), epoch="e2")
             await daemon.start()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SOON_S):
                 while set(map(tuple, (await models_by_worker(running, 2)).values())) != {("other",)}:
                     pass
 
@@ -137,7 +143,7 @@ async def test_a_stop_lets_a_stream_end_and_takes_no_new_request(tmp_path: Path)
             running.process.send_signal(signal.SIGTERM)
             rest = await reader.read()
             writer.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SOON_S):
                 assert await running.process.wait() == 0
     assert b"[DONE]" in rest and rest.endswith(b"0\r\n\r\n")
 
@@ -151,5 +157,5 @@ async def test_a_client_that_leaves_ends_the_engines_work_through_real_workers(t
             writer.write(render_request(CHAT, chat()))
             await engine.wait_for(lambda: engine.open == 1)
             writer.close()
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(1.0 + MOMENT_S):
                 await engine.wait_for(lambda: engine.abandoned == 1)

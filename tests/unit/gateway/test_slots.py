@@ -13,8 +13,7 @@ from gateway.board import Board, Cell, Seat
 from gateway.errors import ApiError
 from gateway.slots import STUCK_S, Slots
 from gateway.turns import INTERACTIVE, STANDARD, WAITER, Limits
-
-SOON_S = 2.0
+from tests.patience import MOMENT_S, SOON_S
 
 
 class Worker:
@@ -189,7 +188,7 @@ async def test_a_worker_that_does_not_answer_keeps_a_slot_from_nobody_for_long()
         row.put(Cell.OLDEST_STANDARD, 1)
         asyncio.get_running_loop().remove_reader(two.seat.waker)
         tasks = await queued(one.wait(), three.wait())
-        async with asyncio.timeout(STUCK_S + 0.5):
+        async with asyncio.timeout(STUCK_S + MOMENT_S):
             assert await done(tasks, 1) == [0]
         assert not tasks[1].done()
         one.slots.release(STANDARD)
