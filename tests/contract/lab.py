@@ -20,7 +20,7 @@ from units.render import render_unit
 ACTOR = str(Path(__file__).with_name("actor.py"))
 ROOT = str(Path(__file__).resolve().parents[2])
 ONCE = RestartPolicy(when=RestartWhen.NO)
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 
 _NUMBERS = itertools.count()
 """Over all labs: a unit's log outlives its file, so no name is used twice."""

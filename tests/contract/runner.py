@@ -23,8 +23,8 @@ from tests.contract.scenarios.systemd_only import SYSTEMD_ONLY
 from units.backend import UnitBackend
 from units.registry import load_backend
 
-READY_TIMEOUT_S = 20.0
-SCENARIO_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 60.0
+SCENARIO_TIMEOUT_S = 120.0
 
 
 async def main(name: str, *state: str) -> None:

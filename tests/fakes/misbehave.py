@@ -1,7 +1,7 @@
 """A service that misbehaves on request. Standard library only; it is run by path, and its options combine.
 
 Every process that it makes adds a line `PID START-TICKS ROLE` to `--pids`, so that a test finds them all, even when
-environment, session, parent and title were changed.
+environment, session, parent and title were changed. Once it has said READY there is a file of that name with `.ready`.
 """
 
 import argparse
@@ -119,6 +119,7 @@ def live(options: argparse.Namespace) -> None:
         age_s = time.monotonic() - began
         if not is_ready and age_s >= options.ready_after_s:
             notify("READY=1\nSTATUS=up")
+            Path(options.pids).with_suffix(".ready").touch()
             is_ready = True
         if options.ping_s:
             notify("WATCHDOG=1")

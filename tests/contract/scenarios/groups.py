@@ -51,7 +51,7 @@ def _unit(lab: Lab, meeting: Rendezvous, port: int, restart: RestartPolicy, opti
     spec = EngineSpec(name, "sim", ("one",), port, home=home, options=options, rendezvous=meeting)
     command = get_adapter("sim").build_command(spec, None, NodeFacts(cpu_count=2, memory_total_mib=4096))
     record = UnitRecord(runtime_id=name, engine="sim", ports=(port,), authority=Authority(owner="lab"))
-    unit = build_unit(spec, command, record, Surroundings(Account(), key, start_deadline_s=10.0))
+    unit = build_unit(spec, command, record, Surroundings(Account(), key, start_deadline_s=30.0))
     return replace(unit, restart=restart, timeout_stop_s=5.0)
 
 
@@ -71,7 +71,7 @@ async def _answers(ranks: Ranks) -> int:
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     async with HttpClient() as http:
         url = f"http://127.0.0.1:{ranks.port}/v1/chat/completions"
-        return (await http.fetch("POST", url, headers=headers, body=REQUEST, timeout_s=10.0)).status
+        return (await http.fetch("POST", url, headers=headers, body=REQUEST, timeout_s=30.0)).status
 
 
 def _has_come_back(status: UnitStatus) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.contract.actor import ODD_LINES
-from tests.contract.lab import Lab, close
+from tests.contract.lab import PATIENCE_S, Lab, close
 from units.backend import ActiveState
 
 
@@ -50,7 +50,7 @@ async def a_log_is_followed_over_a_restart(lab: Lab) -> None:
     await lab.start(unit)
     log = lab.backend.follow_log(unit.name, 10)
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             assert await anext(log) == "hello"
             await lab.backend.restart(unit.name)
             assert await anext(log) == "hello"
@@ -65,7 +65,7 @@ async def following_may_begin_before_there_is_anything(lab: Lab) -> None:
         log = lab.backend.follow_log(unit.name, lines)
         first = asyncio.ensure_future(anext(log))
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 # Time for the follower to be there; without it this would only test what is read at the start.
                 await asyncio.wait((first,), timeout=0.5)
                 await lab.backend.start(unit.name)
@@ -83,7 +83,7 @@ async def following_begins_with_as_many_lines_as_asked(lab: Lab) -> None:
     await lab.until_line(unit.name, "three")
     log = lab.backend.follow_log(unit.name, 2)
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             assert [await anext(log), await anext(log)] == ["two", "three"]
     finally:
         await close(log)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.contract.lab import Lab, lives
+from tests.patience import MOMENT_S
 from units.backend import ActiveState, UnitStatus
 from units.model import RestartPolicy, RestartWhen
 
@@ -63,7 +64,7 @@ async def a_service_that_ignores_sigterm_is_killed_at_its_deadline(lab: Lab) -> 
         await lab.backend.read_status(unit.name)
     began = time.monotonic()
     await lab.backend.stop(unit.name)
-    assert 0.6 <= time.monotonic() - began < 8
+    assert 0.6 <= time.monotonic() - began < 0.7 + MOMENT_S
     assert not lives(running.main_pid)
     status = await lab.backend.read_status(unit.name)
     assert (status.active_state, status.result) == (ActiveState.FAILED, "timeout")
@@ -76,10 +77,10 @@ def _ignores_term(pid: int) -> bool:
 
 
 async def a_frozen_service_is_stopped_without_waiting(lab: Lab) -> None:
-    unit = lab.act("say", timeout_stop_s=10.0)
+    unit = lab.act("say", timeout_stop_s=60.0)
     running = await lab.start(unit)
     await lab.backend.kill(unit.name, signal.SIGSTOP)
     began = time.monotonic()
     await lab.backend.stop(unit.name)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not lives(running.main_pid)

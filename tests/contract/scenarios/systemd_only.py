@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.files import StorageError
 from core.process import run_process
-from tests.contract.lab import ROOT, Lab, close, next_of
+from tests.contract.lab import PATIENCE_S, ROOT, Lab, close, next_of
 from units.backend import ActiveState, BackendLost, UnitFileChange
 from units.model import Sandbox
 from units.systemd.files import read_unit_files, write_unit_files
@@ -99,7 +99,7 @@ async def the_bus_may_go_and_come_back(lab: Lab) -> None:
         changes = lab.backend.changes()
         try:
             await run_process(how, timeout_s=20, check=False)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while (await next_of(changes, unit.name)).main_pid != before.main_pid:
                     pass
         finally:
@@ -117,7 +117,7 @@ async def a_job_that_loses_its_bus_says_so(lab: Lab) -> None:
     stopping = asyncio.create_task(lab.backend.stop(unit.name))
     await lab.until(unit.name, lambda status: status.sub_state in ("stop-sigterm", "dead", "failed"))
     await run_process(("systemctl", "restart", "dbus"), timeout_s=20, check=False)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         ended = await asyncio.gather(stopping, return_exceptions=True)
     assert ended[0] is None or isinstance(ended[0], BackendLost)
     await _until_answered(lab, unit.name)
@@ -150,7 +150,7 @@ async def a_log_is_followed_over_a_restart_of_the_journal(lab: Lab) -> None:
         await lab.until_line(unit.name, "hello")
         log = lab.backend.follow_log(unit.name, 1)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await anext(log) == "hello"
                 await run_process(how, timeout_s=20)
                 await lab.backend.restart(unit.name)
@@ -171,7 +171,7 @@ async def systemd_may_re_execute_itself(lab: Lab) -> None:
 
 async def _until_answered(lab: Lab, name: str) -> None:
     """Until the back end has its connection again."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             await lab.backend.wait_ready()
             try:

@@ -17,7 +17,7 @@ from units.names import engine_unit_name
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP_S = 0.05
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def free_port() -> int:
@@ -37,9 +37,14 @@ def port_range(size: int = 20) -> tuple[int, int]:
 class Stack:
     """The processes of one node without its gateway. `async with` it; nothing survives the block."""
 
-    def __init__(self, state: Path, config: str, *, ports: int = 20) -> None:
+    def __init__(self, state: Path, config: str, *, ports: int = 20, unseen: bool = False) -> None:
+        """`unseen`: the daemon does not notice by itself that the config was written, and reads it when told to."""
         self.layout = Layout.under(state)
         self._ports = port_range(ports)
+        if unseen:
+            # Only the folder of the link is watched.
+            (state / "elsewhere").mkdir()
+            self.layout.config.symlink_to(state / "elsewhere" / "config.yaml")
         self.write_config(config)
         self.client = DaemonClient(self.layout.daemon_socket)
         self.supervisor: subprocess.Popen[bytes] | None = None
@@ -138,7 +143,7 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def running(state: Path, config: str, *, ports: int = 20) -> AsyncIterator[Stack]:
-    """A stack that answers; its engines have so many ports."""
-    async with Stack(state, config, ports=ports) as stack:
+async def running(state: Path, config: str, *, ports: int = 20, unseen: bool = False) -> AsyncIterator[Stack]:
+    """A stack that answers; see there."""
+    async with Stack(state, config, ports=ports, unseen=unseen) as stack:
         yield stack

@@ -72,7 +72,7 @@ async def test_an_operator_and_a_client_of_the_worker_are_refused_with_the_owner
 
 
 async def test_a_reload_restarts_our_own_runtime_and_not_the_member(tmp_path: Path) -> None:
-    async with running(tmp_path, two()) as stack:
+    async with running(tmp_path, two(), unseen=True) as stack:
         pid = await both_running(stack)
         own = await stack.until_runtime("own", "running")
         stack.write_config(two("options: {tokensPerS: 7}"))
@@ -84,7 +84,7 @@ async def test_a_reload_restarts_our_own_runtime_and_not_the_member(tmp_path: Pa
 
 
 async def test_a_member_that_left_the_config_runs_on(tmp_path: Path) -> None:
-    async with running(tmp_path, two()) as stack:
+    async with running(tmp_path, two(), unseen=True) as stack:
         pid = await both_running(stack)
         stack.write_config("runtimes: {}\n")
         assert (await stack.client.reload()).stopped == ["own"]

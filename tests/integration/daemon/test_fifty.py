@@ -43,7 +43,7 @@ def all_run(state: NodeState) -> bool:
 
 async def test_fifty_runtimes_in_one_pass_share_no_port_and_are_adopted_as_they_are(tmp_path: Path) -> None:
     port = free_port()
-    async with healthy(port), running(tmp_path, "runtimes: {}\n", ports=2 * COUNT) as stack:
+    async with healthy(port), running(tmp_path, "runtimes: {}\n", ports=2 * COUNT, unseen=True) as stack:
         stack.write_config(config(port, COUNT))
         assert len((await stack.client.reload()).started) == COUNT
         started = await stack.until(all_run)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import LlmgwError
-from tests.integration.daemon.stack import Stack, running
+from tests.integration.daemon.stack import PATIENCE_S, Stack, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the test mounts a small file system")
 
@@ -49,7 +49,7 @@ async def test_a_start_fails_with_the_path_each_time_and_succeeds_when_there_is_
         ballast = fill(small)
         for _ in range(2):  # the second one finds a runtime that has failed already
             with pytest.raises(LlmgwError, match="No space left") as caught:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     await stack.client.start_runtime("c", reason=reason)
             assert caught.value.code == "disk_full" and "free space" in caught.value.hint
         assert sorted(stack.engine_pids()) == sorted(pids), "what runs is not touched"
@@ -75,7 +75,7 @@ async def test_an_operators_stop_and_stop_all_do_not_wait_for_room(small: Path) 
     async with running(small, CONFIG) as stack:
         await two_running(stack)
         ballast = fill(small)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await stack.client.stop_runtime("b")).state == "stopped"
             await stack.client.set_serving(False)
             await stack.until(lambda _: stack.engine_pids() == [])
@@ -88,7 +88,7 @@ async def test_an_operators_stop_and_stop_all_do_not_wait_for_room(small: Path) 
 
 
 async def test_a_daemon_that_starts_on_a_full_disk_adopts_what_runs_and_answers(small: Path) -> None:
-    async with running(small, CONFIG) as stack:
+    async with running(small, CONFIG, unseen=True) as stack:
         pids = await two_running(stack)
         fill(small)
         stack.kill(stack.daemon)

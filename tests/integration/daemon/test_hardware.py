@@ -9,9 +9,10 @@ from core.errors import NotFoundError
 from core.hardware import Card, HardwareState
 from tests.fakes.nvidia_smi import FakeNvidiaSmi
 from tests.integration.daemon.stack import Stack, running
+from tests.patience import MOMENT_S
 
 SIM = "models: [{id: m, runtime: sim}]\nruntimes:\n  sim: {engine: sim, keepWarm: true}\n"
-AT_ONCE_S = 2.0
+AT_ONCE_S = MOMENT_S
 
 
 def config(smi: FakeNvidiaSmi, kernel_log: Path) -> str:

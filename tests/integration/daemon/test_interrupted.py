@@ -86,7 +86,7 @@ async def test_an_idle_stop_is_finished_and_a_request_gets_the_runtime_back(tmp_
 
 @pytest.mark.parametrize(
     ("settings", "state"),
-    [("options: {loadTimeS: 2}", "starting"), ("warmup: true, options: {firstTokenS: 2}", "warming")],
+    [("options: {loadTimeS: 5}", "starting"), ("warmup: true, options: {firstTokenS: 5}", "warming")],
 )
 async def test_a_load_goes_on_in_the_same_process(tmp_path: Path, settings: str, state: str) -> None:
     async with running(tmp_path, config(settings)) as stack:

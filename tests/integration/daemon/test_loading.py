@@ -19,7 +19,7 @@ def sim(settings: str, options: str = "") -> str:
 
 
 async def test_a_runtime_is_warming_until_its_first_answer_has_come(tmp_path: Path) -> None:
-    async with running(tmp_path, sim("warmup: true", "firstTokenS: 1.5")) as stack:
+    async with running(tmp_path, sim("warmup: true", "firstTokenS: 4")) as stack:
         await stack.client.start_runtime("sim", wait=False)
         warming = await stack.until_runtime("sim", "warming")
         assert warming.pid > 0
@@ -144,7 +144,7 @@ async def test_an_engine_that_computes_beside_its_card_is_failed(tmp_path: Path)
 
 async def test_an_engine_on_its_card_is_shown_there_and_its_end_waits_for_the_cards_memory(tmp_path: Path) -> None:
     smi = FakeNvidiaSmi(tmp_path / "smi", "rtx4090")
-    config = with_card(smi, "gpus: 1, warmup: true").replace("options: {", "options: {firstTokenS: 3")
+    config = with_card(smi, "gpus: 1, warmup: true").replace("options: {", "options: {firstTokenS: 6")
     async with running(tmp_path, config) as stack:
         await stack.until(lambda s: bool(s.hardware and s.hardware.cards))
         await stack.client.start_runtime("sim", wait=False)

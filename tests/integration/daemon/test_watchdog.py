@@ -91,7 +91,7 @@ async def until_rotation(stack: Stack, ready: bool) -> RouteTarget:
     """The first route table in which the target is or is not in rotation."""
     tables = stack.client.routes()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for table in tables:
                 if table.models[0].targets[0].ready is ready:
                     return table.models[0].targets[0]

@@ -145,7 +145,7 @@ async def test_somebody_else_is_not_let_in() -> None:
             str(path / "control.sock"), stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         await stranger.wait()
-        assert "control_peer_refused" in here.said()
+        await here.until(lambda: "control_peer_refused" in here.said(), "it is told")
         assert here.backend.is_connected
 
 

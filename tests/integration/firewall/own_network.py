@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 _CLONE_NEWNET = 0x40000000
-_BODY_S = 60.0
+_BODY_S = 120.0
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace: sudo make test")
 
@@ -46,14 +46,14 @@ async def _bounded(body: Callable[[], Awaitable[None]]) -> None:
 
 def nft(*argv: str, script: str = "") -> str:
     """The operator's own `nft`, in the namespace of the thread that calls."""
-    done = subprocess.run(["nft", *argv], input=script, capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(["nft", *argv], input=script, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def talk_to_oneself() -> None:
     """Two packets over loopback."""
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=30)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as speaker:
         speaker.sendto(b"one", ("127.0.0.1", 9))
         speaker.sendto(b"two", ("127.0.0.1", 9))

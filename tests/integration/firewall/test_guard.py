@@ -21,7 +21,7 @@ from tests.integration.firewall.own_network import in_own_network, needs_root, n
 
 pytestmark = needs_root
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 
 
 def policy(

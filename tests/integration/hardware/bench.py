@@ -14,7 +14,7 @@ from daemon.hardware.probe import Places
 from daemon.hardware.sampler import Sampler, Settings
 from tests.fakes.nvidia_smi import FakeNvidiaSmi
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 _STEP_S = 0.02
 
 
@@ -27,8 +27,8 @@ class Bench:
         self.kernel_log.touch()
         self.owners: dict[int, str] = {}
         self.settings = Settings(
-            places=Places(nvidia_smi=str(self.smi.program), nvidia_smi_timeout_s=1.0, ib_root=directory / "infiniband"),
-            rules=Rules(stale_after_s=3.0),
+            places=Places(nvidia_smi=str(self.smi.program), nvidia_smi_timeout_s=2.0, ib_root=directory / "infiniband"),
+            rules=Rules(stale_after_s=5.0),
             cards_every_s=0.5,
             kernel_log=self.kernel_log,
             marks=directory / "marks.json",

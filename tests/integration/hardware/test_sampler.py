@@ -19,7 +19,7 @@ _H100_0, _H100_1 = "GPU-26435b9c-9318-502f-8232-9456221ce2b4", "GPU-faa5ee62-66f
 async def test_cards_are_read_with_their_ages_and_judged(tmp_path: Path) -> None:
     async with sampling(tmp_path, "v100x2") as bench:
         first = await bench.until_card(0, lambda c: c.placeable)
-        assert first.available_mib == 2251 and first.age_s is not None and first.age_s < 5
+        assert first.available_mib == 2251 and first.age_s is not None and first.age_s < PATIENCE_S
         second = await bench.until_card(1, lambda c: not c.placeable)
         assert codes_of(second) == {"ecc_uncorrected", "nvlink_errors"}
         assert second.available_mib is None

@@ -48,7 +48,7 @@ def test_lines_carry_event_bound_facts_and_facts() -> None:
 def test_readiness_reaches_the_socket(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "n"))
-        sock.settimeout(5)
+        sock.settimeout(30)
         notifier = Notifier.from_environment({"NOTIFY_SOCKET": str(tmp_path / "n"), "WATCHDOG_USEC": "2000000"})
         notifier.ready("serving\nREADY=0")
         assert sock.recv(200) == b"READY=1\nSTATUS=serving READY=0"

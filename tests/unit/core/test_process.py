@@ -29,7 +29,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_and_reaped() -> None:
     start = time.monotonic()
     with pytest.raises(ProcessTimedOut, match="did not end within 0.3 s"):
         await run_process(["sh", "-c", "trap '' TERM; echo $$; while :; do sleep 1; done"], timeout_s=0.3)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 20
 
 
 async def test_too_much_output_ends_the_child() -> None:
