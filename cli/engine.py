@@ -15,7 +15,7 @@ from engines.machine import Machine, add_hardware, read_machine
 from engines.mirror import describe_mirrors
 from engines.plan import plan_build
 
-_COLUMNS = ("ENGINE", "BUILD", "VERSION", "USE", "CHECK", "SIZE", "RUNTIMES")
+_COLUMNS = ("ENGINE", "BUILD", "VERSION", "VARIANT", "USE", "CHECK", "SIZE", "RUNTIMES")
 
 
 @click.group(short_help="Choose, install and remove builds of engines.")
@@ -49,6 +49,7 @@ def plan(context: click.Context, session: Session, name: str) -> None:
             BuildVerdict(
                 name=one.build.name,
                 version=one.build.version,
+                variant=one.build.variant,
                 chosen=one.build.name == chosen,
                 reasons=list(one.reasons),
             )
@@ -108,7 +109,8 @@ def show(session: Session, name: str, build: str) -> None:
 def show_build(build: EngineBuild) -> None:
     """A build, one fact a line."""
     use = "active" if build.active else "previous" if build.previous else "not used"
-    say(f"{build.engine} {build.name} ({build.version}), {use}")
+    say(f"{build.engine} {build.name}, {use}")
+    say(f"  version  {build.version}, variant {build.variant or '-'}")
     say(f"  at       {build.path}, {build.size_bytes >> 20} MiB")
     say(f"  from     {build.source or 'unknown'}")
     say(f"  runtimes {', '.join(build.used_by) or '-'}")
@@ -127,19 +129,23 @@ def show_build(build: EngineBuild) -> None:
 
 @engine.command("install", short_help="Install the best build for this machine.")
 @click.argument("name", metavar="ENGINE")
-@click.option("--build", metavar="NAME", default="", help="This build, or the best of this version.")
+@click.option("--version", metavar="VERSION", default="", help="The best build of this version.")
+@click.option("--variant", metavar="VARIANT", default="", help="The best build of this variant.")
 @shared_options
 @pass_session
-def install(session: Session, name: str, build: str) -> None:
+def install(session: Session, name: str, version: str, variant: str) -> None:
     """Bring a build of ENGINE onto this machine, prove that it runs, and use it from now on.
 
-    Interrupt it at any time: the daemon goes on, and the same command shows how far it is.
+    Versions and variants are those of `llmgw engine plan`; one of each names one build. Interrupt it at any time: the
+    daemon goes on, and the same command shows how far it is.
     """
 
     async def work() -> str:
         async with session.daemon() as daemon:
             with ProgressView() as view:
-                return await view.follow(f"engine {name}", daemon.install_engine(name, build))
+                return await view.follow(
+                    f"engine {name}", daemon.install_engine(name, version=version, variant=variant)
+                )
 
     made = asyncio.run(work())
     if session.json:
@@ -207,24 +213,29 @@ def describe_machine(machine: Machine) -> str:
 
 def _show_plan(answer: EnginePlan) -> None:
     say(f"{answer.engine} on {answer.machine}:")
-    for verdict in answer.verdicts:
-        if verdict.chosen:
-            say(f"  take {verdict.name} ({verdict.version})")
-        elif not verdict.reasons:
-            say(f"  also {verdict.name} ({verdict.version}), when that fails")
-        else:
-            say(f"  not  {verdict.name}: {'; '.join(verdict.reasons)}")
+    rows = [(*_use(verdict), verdict) for verdict in answer.verdicts]
+    versions = max((len(verdict.version) for verdict in answer.verdicts), default=0)
+    variants = max((len(verdict.variant) for verdict in answer.verdicts), default=0)
+    for use, why, verdict in rows:
+        say(f"  {use:4} {verdict.version:{versions}}  {verdict.variant:{variants}}  {why}".rstrip())
     for mirror in answer.mirrors:
         say(f"  from {mirror}")
     if not answer.chosen:
         say("No build can be had; set runtimes.<id>.build to an executable of your own.")
 
 
+def _use(verdict: BuildVerdict) -> tuple[str, str]:
+    """What becomes of the build, in four letters, and why."""
+    if verdict.reasons:
+        return "not", "; ".join(verdict.reasons)
+    return ("take", "") if verdict.chosen else ("also", "when that fails")
+
+
 def _row(build: EngineBuild) -> tuple[str, ...]:
     use = "active" if build.active else "previous" if build.previous else "-"
     runtimes = ", ".join(build.used_by) or "-"
     size = f"{build.size_bytes >> 20} MiB"
-    return (build.engine, build.name, build.version, use, _check_word(build), size, runtimes)
+    return (build.engine, build.name, build.version, build.variant or "-", use, _check_word(build), size, runtimes)
 
 
 def _check_word(build: EngineBuild) -> str:

@@ -156,9 +156,9 @@ class DaemonClient:
         """Builds of engines on this machine."""
         return await self._call("GET", "/v1/engines", EngineList)
 
-    def install_engine(self, engine: str, build: str = "") -> AsyncGenerator[Progress, None]:
+    def install_engine(self, engine: str, *, version: str = "", variant: str = "") -> AsyncGenerator[Progress, None]:
         """Progress lines; the last one has `done` or `error`. Close it (`aclosing`) when leaving early."""
-        body = msgspec.json.encode(InstallRequest(build=build))
+        body = msgspec.json.encode(InstallRequest(version=version, variant=variant))
         return self._progress(f"/v1/engines/{quote(engine, safe='')}/install", body)
 
     async def roll_back_engine(self, engine: str) -> EngineBuild:

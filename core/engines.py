@@ -32,7 +32,9 @@ class EngineBuild(Message, frozen=True, kw_only=True):
 
     engine: str
     name: str
+    """VERSION-VARIANT."""
     version: str
+    variant: str = ""
     path: str
     source: str = ""
     """Where it came from."""
@@ -54,8 +56,9 @@ class EngineList(Message, frozen=True, kw_only=True):
 
 
 class InstallRequest(Message, frozen=True, kw_only=True):
-    build: str = ""
-    """A build's name, or a version; empty: the best for this machine."""
+    version: str = ""
+    variant: str = ""
+    """Both name one build, either the best one with it; both empty: the best for this machine."""
 
 
 class RemoveRequest(Message, frozen=True, kw_only=True):
@@ -78,6 +81,7 @@ class BuildVerdict(Message, frozen=True, kw_only=True):
 
     name: str
     version: str
+    variant: str
     chosen: bool = False
     reasons: list[str] = []
 

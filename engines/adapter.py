@@ -37,7 +37,7 @@ class Build:
 
     engine: str
     name: str
-    """For instance `pypi-vulkan-0.10068.0`: also the name of its folder."""
+    """For instance `b10068-pypi-vulkan`: also the name of its folder."""
     version: str
     executable: Path
     environment: tuple[tuple[str, str], ...] = ()

@@ -38,6 +38,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     engine: str
     name: str
     version: str
+    variant: str = ""
     executable: str
     """Relative to the build's folder."""
     source: str
@@ -203,7 +204,7 @@ async def roll_back(engine: str, engines_dir: Path) -> Build:
         if previous is None:
             raise BuildUnknown(
                 f"{engine} has no previous build to go back to",
-                hint=f"llmgw engine install {engine} --build NAME uses another one",
+                hint=f"llmgw engine install {engine} --version VERSION uses another one",
             )
         activate(folder, previous.name)
         return previous

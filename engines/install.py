@@ -7,6 +7,7 @@ happens before, `install_build` called again finishes it.
 
 import shutil
 import threading
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import msgspec
 from core.api import Progress
 from core.errors import BugError, LlmgwError, NotFoundError
 from core.files import ensure_directory, write_atomic
-from engines.adapter import Build, NodeFacts
+from engines.adapter import Build
 from engines.builds import (
     MANIFEST,
     Manifest,
@@ -29,7 +30,7 @@ from engines.download import DownloadFailed, DownloadMismatch
 from engines.environments import LockInvalid, make_environment
 from engines.machine import Machine, read_machine
 from engines.packages import Packages
-from engines.plan import plan_build
+from engines.plan import plan_build, select_builds
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
 from engines.recipe import BuildRecipe, Environment, Package, Recipe, Release, load_recipe
 from engines.release import ARCHIVES, ExecutableMissing, find_executable, unpack_release
@@ -48,6 +49,14 @@ _NEXT_BUILD = (
 """What turns down one build and says nothing of the next."""
 
 
+class _Wanted(Enum):
+    """How much of what is to be installed was said."""
+
+    ANY = auto()
+    SOME = auto()
+    EXACTLY = auto()
+
+
 def _ignore(event: Progress) -> None:
     """The default for `progress`."""
 
@@ -56,24 +65,25 @@ async def install_build(
     engine: str,
     *,
     engines_dir: Path,
-    facts: NodeFacts | None = None,
     packages: Packages = _PIPS_OWN,
     progress: ProgressSink = _ignore,
-    wanted: str = "",
+    version: str = "",
+    variant: str = "",
     machine: Machine | None = None,
     recipe: Recipe | None = None,
 ) -> Build:
-    """Install the best build for this machine (or the `wanted` one) unless it is there; return it.
+    """Install the best build for this machine (of `version` and `variant`, if given) unless it is there; return it.
 
     `machine` and `recipe` default to this machine (without its cards) and the engine's own recipe. A build that is
-    newly installed, or `wanted`, becomes the one in use.
+    newly installed, or was asked for, becomes the one in use.
 
-    Safe to call at any time, by any number of callers. Raises: NotFoundError (no recipe), NoBuildFits, StorageError,
-    WheelMissing, WheelMismatch, UnsafeArchive, BuildBroken, ConflictError.
+    Safe to call at any time, by any number of callers. Raises: NotFoundError (no recipe, no such build), NoBuildFits,
+    StorageError, WheelMissing, WheelMismatch, UnsafeArchive, BuildBroken, ConflictError.
     """
     machine = machine or read_machine()
-    plan = plan_build(recipe or load_recipe(engine), machine, wanted)
+    plan = plan_build(select_builds(recipe or load_recipe(engine), version, variant), machine)
     plan.require()
+    wanted = _Wanted.EXACTLY if version and variant else _Wanted.SOME if version or variant else _Wanted.ANY
     task = _Task(engine, engines_dir / engine, machine, packages, progress, wanted)
     failures: list[tuple[str, LlmgwError]] = []
     for build in plan.fitting:
@@ -97,7 +107,7 @@ class _Task:
     """One installation: what does not change from build to build."""
 
     def __init__(
-        self, engine: str, folder: Path, machine: Machine, packages: Packages, progress: ProgressSink, wanted: str
+        self, engine: str, folder: Path, machine: Machine, packages: Packages, progress: ProgressSink, wanted: _Wanted
     ) -> None:
         self._engine = engine
         self._folder = folder
@@ -110,10 +120,11 @@ class _Task:
         """The build, made when it was not there."""
         final, lock = self._folder / recipe.name, self._folder / ".lock"
         present = read_build(final)
-        if present is not None and not self._wanted:
+        if present is not None and self._wanted is not _Wanted.EXACTLY:
             failure = failure_of(read_check(final), present.version)
             if failure:
                 raise BuildBroken(f"it is here, and failed its check ({failure})")
+        if present is not None and self._wanted is _Wanted.ANY:
             tidy(self._folder, lock)
             return present
         ensure_directory(self._folder.parent)
@@ -124,7 +135,7 @@ class _Task:
                 for kept in (".pip-cache", ARCHIVES):  # for a next try, until there is none to come
                     shutil.rmtree(self._folder / kept, ignore_errors=True)
                 activate(self._folder, recipe.name)
-            elif self._wanted:
+            elif self._wanted is not _Wanted.ANY:
                 activate(self._folder, recipe.name)
         build = read_build(final)
         if build is None:
@@ -198,6 +209,7 @@ def _manifest(engine: str, recipe: BuildRecipe, source: str, size_bytes: int) ->
         engine=engine,
         name=recipe.name,
         version=recipe.version,
+        variant=recipe.variant,
         executable=recipe.executable,
         source=source,
         sha256=digests,

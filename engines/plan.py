@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from core.errors import UnavailableError
+import msgspec
+
+from core.errors import NotFoundError, UnavailableError
 from engines.machine import Gpu, Machine, parse_version
 from engines.recipe import BuildRecipe, Cuda, Recipe
 
@@ -11,6 +13,18 @@ class NoBuildFits(UnavailableError):
     """The recipe has no build that this machine can run."""
 
     code = "engine_no_build_fits"
+
+
+class VersionUnknown(NotFoundError):
+    """The recipe has no build of that version."""
+
+    code = "engine_version_unknown"
+
+
+class VariantUnknown(NotFoundError):
+    """The recipe has no build of that variant, in that version."""
+
+    code = "engine_variant_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +54,6 @@ class BuildPlan:
     def require(self) -> BuildRecipe:
         """Raises: NoBuildFits with the reasons of every build."""
         chosen = self.chosen
-        if not self.verdicts:
-            raise NoBuildFits(
-                f"llmgw has no build of {self.engine} by that name", hint="leave build empty for the best"
-            )
         if chosen is None:
             against = "; ".join(f"{v.build.name}: {', '.join(v.reasons)}" for v in self.verdicts)
             raise NoBuildFits(
@@ -53,10 +63,33 @@ class BuildPlan:
         return chosen
 
 
-def plan_build(recipe: Recipe, machine: Machine, wanted: str = "") -> BuildPlan:
-    """Judge every build (or only the one, or those of the version, that is `wanted`) for this machine."""
-    builds = [build for build in recipe.builds if not wanted or wanted in (build.name, build.version)]
-    return BuildPlan(recipe.engine, tuple(Verdict(build, _reasons(recipe.engine, build, machine)) for build in builds))
+def select_builds(recipe: Recipe, version: str = "", variant: str = "") -> Recipe:
+    """The recipe with the builds of this version, of this variant, or the one that both name; empty names all.
+
+    Raises: VersionUnknown, VariantUnknown.
+    """
+    of_version = [build for build in recipe.builds if version in ("", build.version)]
+    if not of_version:
+        known = dict.fromkeys(build.version for build in recipe.builds)
+        raise VersionUnknown(
+            f"no digest of {recipe.engine} {version[:60]!r} is known, and nothing is installed without one",
+            hint=f"there is {', '.join(known) or 'none'}: llmgw engine plan {recipe.engine}",
+        )
+    builds = [build for build in of_version if variant in ("", build.variant)]
+    if not builds:
+        known = dict.fromkeys(build.variant for build in of_version)
+        what = " ".join(filter(None, (recipe.engine, version)))
+        raise VariantUnknown(
+            f"there is no variant {variant[:60]!r} of {what}",
+            hint=f"there is {', '.join(known)}: llmgw engine plan {recipe.engine}",
+        )
+    return msgspec.structs.replace(recipe, builds=builds)
+
+
+def plan_build(recipe: Recipe, machine: Machine) -> BuildPlan:
+    """Judge every build for this machine."""
+    verdicts = [Verdict(build, _reasons(recipe.engine, build, machine)) for build in recipe.builds]
+    return BuildPlan(recipe.engine, tuple(verdicts))
 
 
 def _reasons(engine: str, build: BuildRecipe, machine: Machine) -> tuple[str, ...]:

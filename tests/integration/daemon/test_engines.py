@@ -31,21 +31,22 @@ def put_build(stack: Stack, name: str) -> None:
     (folder / MANIFEST).write_bytes(msgspec.json.encode(manifest))
 
 
-async def last_line(client: DaemonClient, engine: str, build: str) -> Progress:
-    async with aclosing(client.install_engine(engine, build)) as lines:
+async def last_line(client: DaemonClient, engine: str, *, version: str = "", variant: str = "") -> Progress:
+    async with aclosing(client.install_engine(engine, version=version, variant=variant)) as lines:
         return [line async for line in lines][-1]
 
 
 async def test_builds_are_listed_used_and_removed_but_not_under_a_runtime(tmp_path: Path) -> None:
     async with Stack(tmp_path, CONFIG) as stack:
         assert (await stack.client.engines()).builds == []
-        for name in ("named", "one", "two", "pypi-vulkan-0.10068.0"):
+        for name in ("named", "one", "two", "b10068-pypi-vulkan"):
             put_build(stack, name)
 
         # A build that is here is only made the one in use: nothing is fetched.
-        assert (await last_line(stack.client, "llamacpp", "pypi-vulkan-0.10068.0")).done == "pypi-vulkan-0.10068.0"
+        assert (await last_line(stack.client, "llamacpp", version="b10068")).done == "b10068-pypi-vulkan"
+        assert (await last_line(stack.client, "llamacpp", variant="pypi-vulkan")).done == "b10068-pypi-vulkan"
         listed = {build.name: build for build in (await stack.client.engines()).builds}
-        assert listed["pypi-vulkan-0.10068.0"].active and listed["named"].used_by == ["r"]
+        assert listed["b10068-pypi-vulkan"].active and listed["named"].used_by == ["r"]
         assert listed["one"].size_bytes == 5 << 20
 
         assert (await stack.client.prune_engine("llamacpp", apply=False)).builds == ["one", "two"]
@@ -54,8 +55,8 @@ async def test_builds_are_listed_used_and_removed_but_not_under_a_runtime(tmp_pa
             await stack.client.remove_engine("llamacpp", "named")
         assert (await stack.client.prune_engine("llamacpp", apply=True)).builds == ["one"]
         assert sorted(build.name for build in (await stack.client.engines()).builds) == [
+            "b10068-pypi-vulkan",
             "named",
-            "pypi-vulkan-0.10068.0",
         ]
 
 
@@ -65,8 +66,10 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
             with pytest.raises(NotFoundError):
                 await stack.client.prune_engine(engine, apply=True)
             with pytest.raises(NotFoundError):
-                await last_line(stack.client, engine, "")
+                await last_line(stack.client, engine)
         with pytest.raises(NotFoundError):
             await stack.client.roll_back_engine("llamacpp")
-        failed = await last_line(stack.client, "llamacpp", "no-such-build")
-        assert failed.error is not None and failed.error.code == "engine_no_build_fits"
+        with pytest.raises(NotFoundError, match="no digest of llamacpp 'b9' is known"):
+            await last_line(stack.client, "llamacpp", version="b9")
+        with pytest.raises(NotFoundError, match="no variant 'cu13' of llamacpp b10068"):
+            await last_line(stack.client, "llamacpp", version="b10068", variant="cu13")

@@ -24,43 +24,43 @@ from tests.integration.engines.wheels import SERVER
 
 FAKE = Path(__file__).parents[2] / "fakes" / "vllm_python.py"
 FAILED = BuildCheck(
-    ok=False, at="2026-11-01T00:00:00+00:00", llmgw_version=VERSION, engine_version="new",
+    ok=False, at="2026-11-01T00:00:00+00:00", llmgw_version=VERSION, engine_version="v",
     findings=[Finding(check="answer", status="blocks", found="it says nothing")],
 )  # fmt: skip
 
 
 async def two_builds(tmp_path: Path) -> Path:
-    """`old` and `new`, of which `new` is in use; the folder of the builds."""
-    recipe = recipe_of(tmp_path / "index", {"old": SERVER, "new": SERVER})
-    for name in ("old", "new"):
+    """`v-old` and `v-new`, of which the latter is in use; the folder of the builds."""
+    recipe = recipe_of(tmp_path / "index", {"v-old": SERVER, "v-new": SERVER})
+    for name in ("v-old", "v-new"):
         await install(tmp_path, recipe, name)
     return tmp_path / "state" / "fake"
 
 
 async def test_a_build_that_failed_is_not_used_and_the_next_one_is(tmp_path: Path) -> None:
     folder = await two_builds(tmp_path)
-    assert used(tmp_path) == "new"
+    assert used(tmp_path) == "v-new"
 
-    keep_check(folder / "new", FAILED)
+    keep_check(folder / "v-new", FAILED)
 
-    assert used(tmp_path) == "old"
+    assert used(tmp_path) == "v-old"
     with pytest.raises(BuildFailedCheck) as caught:
-        find_build("fake", "new", tmp_path / "state")
+        find_build("fake", "v-new", tmp_path / "state")
     assert "it says nothing" in caught.value.message
 
 
 async def test_an_installation_takes_the_next_build_when_the_best_failed(tmp_path: Path) -> None:
-    recipe = recipe_of(tmp_path / "index", {"new": SERVER, "old": SERVER})
+    recipe = recipe_of(tmp_path / "index", {"v-new": SERVER, "v-old": SERVER})
     folder = tmp_path / "state" / "fake"
-    assert await install(tmp_path, recipe) == "new"
+    assert await install(tmp_path, recipe) == "v-new"
 
-    keep_check(folder / "new", FAILED)
+    keep_check(folder / "v-new", FAILED)
     build = await install_build(
         "fake", engines_dir=tmp_path / "state", packages=Packages(tmp_path / "index"), recipe=recipe
     )
 
-    assert build.name == "old"
-    assert used(tmp_path) == "old"
+    assert build.name == "v-old"
+    assert used(tmp_path) == "v-old"
 
 
 @pytest.mark.parametrize("change", [{"ok": True}, {"llmgw_version": "0.0.1"}, {"engine_version": "other"}], ids=str)
@@ -69,27 +69,27 @@ async def test_a_check_that_is_good_or_of_another_version_is_no_obstacle(
 ) -> None:
     folder = await two_builds(tmp_path)
 
-    keep_check(folder / "new", msgspec.structs.replace(FAILED, **change))
+    keep_check(folder / "v-new", msgspec.structs.replace(FAILED, **change))
 
-    assert used(tmp_path) == "new"
+    assert used(tmp_path) == "v-new"
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b'{"ok":false}', b'{"ok":1,"at":[]}', b"[" * 100_000])
 async def test_a_broken_record_is_none(tmp_path: Path, text: bytes) -> None:
     folder = await two_builds(tmp_path)
-    (folder / "new/check.json").write_bytes(text)
+    (folder / "v-new/check.json").write_bytes(text)
 
-    assert read_check(folder / "new") is None
-    assert used(tmp_path) == "new"
+    assert read_check(folder / "v-new") is None
+    assert used(tmp_path) == "v-new"
 
 
 @pytest.mark.parametrize("takes", [True, False, None])
 async def test_whether_it_takes_uuids_is_what_was_found(tmp_path: Path, takes: bool | None) -> None:
     folder = await two_builds(tmp_path)
 
-    keep_check(folder / "new", msgspec.structs.replace(FAILED, ok=True, takes_uuids=takes))
+    keep_check(folder / "v-new", msgspec.structs.replace(FAILED, ok=True, takes_uuids=takes))
 
-    build = read_build(folder / "new")
+    build = read_build(folder / "v-new")
     assert build is not None
     assert build.takes_uuids == (takes is not False)
 
@@ -127,7 +127,7 @@ def a_vllm(tmp_path: Path, *, reads: str) -> Build:
     python.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
     python.chmod(0o755)
     (python.parent / "reads").write_text(reads)
-    return Build("vllm", "b", "1", python)
+    return Build("vllm", "v-b", "1", python)
 
 
 def test_the_command_keeps_what_it_found_and_shows_that_the_build_is_not_used(

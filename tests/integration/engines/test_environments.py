@@ -65,7 +65,7 @@ def a_recipe(sha256: str, *, leave_out: list[str] | None = None, expect: str = "
         leave_out=leave_out or [], download_bytes=1, unpacked_bytes=1,
     )  # fmt: skip
     build = BuildRecipe(
-        name="env-1.0", version="1.0", platforms=["linux-x86_64", "linux-aarch64"], glibc="2.0",
+        version="1.0", variant="env", platforms=["linux-x86_64", "linux-aarch64"], glibc="2.0",
         executable="bin/python", python=environment, verify=Verify(arguments=["-m", "fake_engine"], expect=expect),
     )  # fmt: skip
     return Recipe(engine="fake", builds=[build])
@@ -109,7 +109,7 @@ async def test_an_environment_works_where_it_was_moved_and_names_no_staging_fold
     texts = [path for path in (folder / "bin").iterdir() if path.is_file() and not path.is_symlink()]
     assert not [path for path in (*texts, folder / "pyvenv.cfg") if b".staging-" in path.read_bytes()]
     assert list(folder.rglob("fake_engine*.pyc"))
-    assert {entry.name for entry in folder.parent.iterdir()} == {"env-1.0", ".lock", ".active.json"}
+    assert {entry.name for entry in folder.parent.iterdir()} == {"1.0-env", ".lock", ".active.json"}
 
 
 async def test_our_own_packages_are_not_taken_for_its(tmp_path: Path) -> None:

@@ -41,14 +41,14 @@ async def install(state: Path, wheel: MadeWheel, steps: list[str] | None = None)
 def leftovers(state: Path) -> list[str]:
     """Everything below the engine's folder that is neither the build nor what says which one is used."""
     return [
-        entry.name for entry in (state / "fake").iterdir() if entry.name not in ("wheel-1.0", ".lock", ".active.json")
+        entry.name for entry in (state / "fake").iterdir() if entry.name not in ("1.0-wheel", ".lock", ".active.json")
     ]
 
 
 def assert_whole(state: Path, wheel: MadeWheel) -> None:
     with zipfile.ZipFile(wheel.path) as archive:
         for name in ("bin/server", "bin/ballast.so"):
-            there = hashlib.sha256((state / "fake/wheel-1.0" / name).read_bytes()).digest()
+            there = hashlib.sha256((state / "fake/1.0-wheel" / name).read_bytes()).digest()
             assert there == hashlib.sha256(archive.read(f"fake_engine/{name}")).digest()
 
 
@@ -61,8 +61,8 @@ async def test_a_build_is_fetched_verified_and_found_again(tmp_path: Path) -> No
     assert steps == ["download", "unpack", "verify", "installed"]
     assert os.access(executable, os.X_OK)
     found = find_build("fake", "", tmp_path / "state")
-    assert found is not None and found.executable == executable and found.name == "wheel-1.0"
-    assert find_build("fake", "wheel-1.0", tmp_path / "state") == found
+    assert found is not None and found.executable == executable and found.name == "1.0-wheel"
+    assert find_build("fake", "1.0-wheel", tmp_path / "state") == found
     assert leftovers(tmp_path / "state") == []
 
 
@@ -115,7 +115,7 @@ async def test_two_processes_at_once_both_end_with_the_build(tmp_path: Path) -> 
     async with installer(tmp_path / "state", wheel) as one, installer(tmp_path / "state", wheel) as two:
         outputs = [await process.communicate() for process in (one, two)]
 
-    assert [output[0].split()[-2:] for output in outputs] == [[b"done", b"wheel-1.0"]] * 2
+    assert [output[0].split()[-2:] for output in outputs] == [[b"done", b"1.0-wheel"]] * 2
     assert sum(b"unpack" in output[0] for output in outputs) == 1
     assert_whole(tmp_path / "state", wheel)
 
@@ -297,20 +297,20 @@ async def test_a_missing_library_comes_with_the_package_that_has_it(tmp_path: Pa
 
 async def test_a_folder_without_a_manifest_is_no_build_and_is_replaced(tmp_path: Path) -> None:
     wheel = make_engine(tmp_path / "index")
-    broken = tmp_path / "state/fake/wheel-1.0"
+    broken = tmp_path / "state/fake/1.0-wheel"
     broken.mkdir(parents=True)
     (broken / "junk").write_text("x")
 
-    assert find_build("fake", "wheel-1.0", tmp_path / "state") is None
+    assert find_build("fake", "1.0-wheel", tmp_path / "state") is None
     await install(tmp_path / "state", wheel)
 
     assert not (broken / "junk").exists()
-    assert find_build("fake", "wheel-1.0", tmp_path / "state") is not None
+    assert find_build("fake", "1.0-wheel", tmp_path / "state") is not None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"engine":"fake"}', "\x00", '{"name":"other"}'])
 def test_a_damaged_manifest_is_no_build(text: str, tmp_path: Path) -> None:
-    folder = tmp_path / "fake/wheel-1.0"
+    folder = tmp_path / "fake/1.0-wheel"
     folder.mkdir(parents=True)
     (folder / "build.json").write_text(text)
 

@@ -89,7 +89,7 @@ async def test_an_environment_is_made_of_the_mirrors_wheels(way: str, tmp_path: 
         await install(tmp_path / "state", environments.a_recipe(sha256), config)
 
     build = find_build("fake", "", tmp_path / "state")
-    assert build is not None and build.name == "env-1.0"
+    assert build is not None and build.name == "1.0-env"
 
 
 @pytest.mark.parametrize(("way", "drop_every"), [("directory", 0), ("server", 0), ("server", 100_000)])
@@ -198,7 +198,7 @@ async def test_a_mirror_without_wheels_turns_down_only_what_is_made_of_them(way:
         await install(tmp_path / "state", both, config, releases.digests_of(releases.GOOD))
 
     build = find_build("fake", "", tmp_path / "state")
-    assert build is not None and build.name == "release-1"
+    assert build is not None and build.name == "1-release"
 
 
 async def test_a_directory_that_is_not_there_is_an_error_of_the_setting(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def a_recipe(url: str, digests: dict[str, str], *, executable: str = "llama-serv
         f"""
         engine = "fake"
         [[builds]]
-        name = "release-1"
+        variant = "release"
         version = "1"
         platforms = ["{platform}"]
         glibc = "2.0"
@@ -81,7 +81,7 @@ async def install(state: Path, server: HubServer, digests: dict[str, str], execu
 
 def left(state: Path) -> list[str]:
     """What lies beside the build, its lock and the note of which one is used."""
-    known = ("release-1", ".lock", ".active.json")
+    known = ("1-release", ".lock", ".active.json")
     return sorted(entry.name for entry in (state / "fake").iterdir() if entry.name not in known)
 
 
@@ -102,8 +102,8 @@ async def test_all_archives_become_one_build_however_often_the_server_breaks_off
 async def test_the_program_is_found_where_the_archive_has_it(tmp_path: Path) -> None:
     files = {**GOOD, MAIN: an_archive({"build/bin/llama-server": SERVER, "build/lib.so": b"x"})}
     async with serving(HubServer(files)) as server:
-        assert await install(tmp_path, server, digests_of(files)) == tmp_path / "fake/release-1/bin/llama-server"
-        found = find_build("fake", "release-1", tmp_path)
+        assert await install(tmp_path, server, digests_of(files)) == tmp_path / "fake/1-release/bin/llama-server"
+        found = find_build("fake", "1-release", tmp_path)
 
     assert found is not None and found.executable.parent.name == "bin"
 

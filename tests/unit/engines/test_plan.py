@@ -4,8 +4,8 @@ import pytest
 
 from core.errors import BugError, NotFoundError
 from engines.machine import Machine, parse_cpu_features, parse_glibc, read_machine
-from engines.plan import NoBuildFits, plan_build
-from engines.recipe import load_recipe, parse_recipe
+from engines.plan import NoBuildFits, plan_build, select_builds
+from engines.recipe import Recipe, load_recipe, parse_recipe
 
 _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2", "sse4_2"})
 
@@ -24,7 +24,7 @@ _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2", "sse4_2"})
         (Machine("linux-x86_64", (2, 36), frozenset()), "needs a processor with avx2"),
         (
             Machine("linux-aarch64", (2, 39), frozenset()),
-            "pypi-vulkan-0.10068.0: is for linux-x86_64, this is linux-aarch64",
+            "b10068-pypi-vulkan: is for linux-x86_64, this is linux-aarch64",
         ),
         (Machine("darwin-arm64", (0, 0), frozenset()), "is for linux-x86_64, this is darwin-arm64"),
     ],
@@ -33,7 +33,7 @@ def test_a_build_is_taken_only_where_it_runs_and_the_reason_is_said(machine: Mac
     plan = plan_build(load_recipe("llamacpp"), machine)
 
     if not reason:
-        assert plan.require().name == "pypi-vulkan-0.10068.0"
+        assert plan.require().name == "b10068-pypi-vulkan"
         return
     assert plan.chosen is None
     with pytest.raises(NoBuildFits) as caught:
@@ -42,9 +42,54 @@ def test_a_build_is_taken_only_where_it_runs_and_the_reason_is_said(machine: Mac
     assert caught.value.hint
 
 
-def test_a_build_that_no_recipe_knows_is_said_to_be_unknown() -> None:
-    with pytest.raises(NoBuildFits, match="no build of llamacpp by that name"):
-        plan_build(load_recipe("llamacpp"), Machine("linux-x86_64", (2, 36), _AVX2), "b1").require()
+@pytest.mark.parametrize(
+    ("version", "variant", "names"),
+    [
+        ("b10068", "", ["b10068-pypi-vulkan"]),
+        ("", "pypi-vulkan", ["b10068-pypi-vulkan"]),
+        ("b10068", "pypi-vulkan", ["b10068-pypi-vulkan"]),
+        ("b11434", "cpu", ["b11434-cpu"]),
+    ],
+)
+def test_version_and_variant_name_a_build_together_or_alone(version: str, variant: str, names: list[str]) -> None:
+    assert [build.name for build in select_builds(load_recipe("llamacpp"), version, variant).builds] == names
+
+
+def test_a_version_or_a_variant_alone_keeps_the_order_of_the_recipe_and_nothing_named_keeps_all() -> None:
+    recipe = load_recipe("vllm")
+
+    assert select_builds(recipe) == recipe
+    of_version = select_builds(recipe, version="0.32.0")
+    assert [build.name for build in of_version.builds] == ["0.32.0-cu129", "0.32.0-pypi-cpu"]
+    machine = Machine("linux-x86_64", (2, 36), _AVX2, python=(3, 11))
+    assert plan_build(of_version, machine).require().variant == "pypi-cpu"
+
+
+@pytest.mark.parametrize(
+    ("version", "variant", "code", "message", "hint"),
+    [
+        ("b9", "", "engine_version_unknown", "no digest of llamacpp 'b9' is known", "b11434, b10068"),
+        ("b9", "cpu", "engine_version_unknown", "no digest of llamacpp 'b9' is known", "b11434, b10068"),
+        ("b10068-pypi-vulkan", "", "engine_version_unknown", "no digest", "b10068"),
+        ("", "cuda-14", "engine_variant_unknown", "no variant 'cuda-14' of llamacpp", "cuda-13.4, cuda-12.8"),
+        ("b10068", "cpu", "engine_variant_unknown", "no variant 'cpu' of llamacpp b10068", "there is pypi-vulkan:"),
+    ],
+)
+def test_one_that_no_recipe_knows_is_refused_with_what_there_is(
+    version: str, variant: str, code: str, message: str, hint: str
+) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        select_builds(load_recipe("llamacpp"), version, variant)
+
+    assert caught.value.code == code and message in caught.value.message and hint in caught.value.hint
+
+
+def test_a_build_is_called_by_version_and_variant_and_only_once() -> None:
+    recipe = load_recipe("sglang")
+
+    assert [build.name for build in recipe.builds] == ["0.5.23-pypi-cu130", "0.5.19-cu129"]
+    with pytest.raises(ValueError, match="one name"):
+        Recipe(engine="sglang", builds=[recipe.builds[0], recipe.builds[0]])
 
 
 @pytest.mark.parametrize("engine", ["", "sim", "../llamacpp", "llamacpp.toml", "a/b", "x\x00"])
