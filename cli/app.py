@@ -17,6 +17,7 @@ from cli.config import config
 from cli.doctor import doctor
 from cli.engine import engine
 from cli.engine_check import engine_check
+from cli.engine_mirror import mirror
 from cli.firewall import firewall
 from cli.hardware import hardware
 from cli.init import init
@@ -66,6 +67,9 @@ for _command in (
     *(reload, config, stop, start, wipe, service),
 ):
     llmgw.add_command(_command)
+
+
+engine.add_command(mirror)
 
 
 @llmgw.group(hidden=True)

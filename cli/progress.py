@@ -1,7 +1,7 @@
-"""Shows a long operation of the daemon: a bar per step on a terminal, a line per step elsewhere. On stderr, always."""
+"""Shows a long operation: a bar per step on a terminal, a line per step elsewhere. On stderr, always."""
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from types import TracebackType
 
@@ -49,6 +49,10 @@ class ProgressView:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+
+    def begin(self, name: str) -> Callable[[Step], None]:
+        """Where the steps of something that this process does itself are shown."""
+        return _Line(name, self._bars).show
 
     async def follow(self, name: str, steps: AsyncGenerator[Step, None]) -> str:
         """Show every step until the last one. Returns what was made.

@@ -98,6 +98,24 @@ class EnginePlan(Message, frozen=True, kw_only=True):
     verdicts: list[BuildVerdict] = []
 
 
+class MirroredBuild(Message, frozen=True, kw_only=True):
+    """What was brought into a mirror for one build."""
+
+    name: str
+    files: list[str] = []
+    """Paths in the mirror."""
+    problem: str = ""
+    """Why nothing was."""
+
+
+class MirrorReport(Message, frozen=True, kw_only=True):
+    """What `llmgw engine mirror` answers."""
+
+    engine: str
+    mirror: str
+    builds: list[MirroredBuild] = []
+
+
 class CheckReport(Message, frozen=True, kw_only=True):
     """What `llmgw engine-check` answers."""
 

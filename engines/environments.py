@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from core.api import Progress
 from core.errors import DependencyError
 from core.files import ensure_directory, write_atomic
@@ -59,14 +61,11 @@ async def make_environment(
     """
     wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
     archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
-    await run_process([sys.executable, "-I", "-m", "venv", "--without-pip", str(tree)], timeout_s=120.0)
+    await _make_tree(tree)
     async with _as_it_stood(packages, recipe.date) as dated:
         pip = _Pip(wheel, tree, staging, final.parent / ".pip-cache", dated, progress)
-        report = staging / "report.json"
-        await pip.run("resolve", "--dry-run", "--report", str(report), str(archive))
-        lock = build_lock(report.read_bytes(), recipe, archive)
-        write_atomic(staging / LOCK, lock)
-        await pip.run("install", "--no-deps", "--no-compile", "--require-hashes", "--requirement", str(staging / LOCK))
+        lock = await _resolve(pip, recipe, archive, staging)
+        await pip.install("install", "--no-deps", "--no-compile", *_locked(staging))
     if recipe.stands_for:
         await run_to_end(partial(_stand_for, tree, recipe))
     progress(Progress(step="compile", detail=str(wheel)))
@@ -77,6 +76,41 @@ async def make_environment(
     await run_to_end(partial(_finish, tree, final))
     write_atomic(tree / LOCK, lock)
     return f"environment:{recipe.name}=={recipe.version}@{recipe.date}"
+
+
+async def collect_wheels(
+    recipe: Environment, staging: Path, *, packages: Packages, progress: ProgressSink
+) -> list[Path]:
+    """Fetch all that an environment is resolved from, as files below `staging`; what it leaves out, too.
+
+    Raises: WheelMissing, WheelMismatch, StorageError, LockInvalid, ConfigError.
+    """
+    wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
+    archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
+    tree, into = staging / "tree", staging / "all"
+    await _make_tree(tree)
+    async with _as_it_stood(packages, recipe.date) as dated:
+        pip = _Pip(wheel, tree, staging, staging / "cache", dated, progress)
+        await _resolve(pip, msgspec.structs.replace(recipe, leave_out=[]), archive, staging)
+        await pip.run("download", "download", "--no-deps", *_locked(staging), "--dest", str(into))
+    return sorted(into.glob("*.whl"))
+
+
+async def _make_tree(tree: Path) -> None:
+    await run_process([sys.executable, "-I", "-m", "venv", "--without-pip", str(tree)], timeout_s=120.0)
+
+
+async def _resolve(pip: "_Pip", recipe: Environment, archive: Path, staging: Path) -> str:
+    """The lock, which lies in `staging`, too. Raises: as `make_environment`."""
+    report = staging / "report.json"
+    await pip.install("resolve", "--dry-run", "--report", str(report), str(archive))
+    lock = build_lock(report.read_bytes(), recipe, archive)
+    write_atomic(staging / LOCK, lock)
+    return lock
+
+
+def _locked(staging: Path) -> tuple[str, ...]:
+    return ("--require-hashes", "--requirement", str(staging / LOCK))
 
 
 def build_lock(report: bytes, recipe: Environment, archive: Path) -> str:
@@ -113,15 +147,21 @@ class _Pip:
         self._packages = packages
         self._progress = progress
 
-    async def run(self, step: str, *arguments: str) -> None:
-        """One `pip install`. Raises: WheelMissing, WheelMismatch, StorageError."""
+    async def install(self, step: str, *arguments: str) -> None:
+        """`pip install`; it comes from our own folder, so it sees our packages, too, and is to ignore them.
+
+        Raises: WheelMissing, WheelMismatch, StorageError.
+        """
+        await self.run(step, "install", "--ignore-installed", "--no-warn-script-location", *arguments)
+
+    async def run(self, step: str, command: str, *arguments: str) -> None:
+        """One command of pip's. Raises: WheelMissing, WheelMismatch, StorageError."""
         environment, source = pip_environment(self._staging, packages=self._packages, environ=os.environ)
         environment["PIP_CACHE_DIR"] = str(self._cache)
         ensure_directory(self._cache, mode=0o700)
         argv = (
-            *(*pip_words(find_pip(), str(self._tree / "bin/python")), "install", "--only-binary", ":all:"),
-            # pip comes from our own folder, so it sees our packages, too.
-            *("--ignore-installed", "--no-warn-script-location", *PIP_MANNERS, *source, *arguments),
+            *(*pip_words(find_pip(), str(self._tree / "bin/python")), command, "--only-binary", ":all:"),
+            *(*PIP_MANNERS, *source, *arguments),
         )
         async with _reporting(step, self._wheel, (self._tree, self._cache), self._progress):
             done = await run_process(

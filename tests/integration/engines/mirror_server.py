@@ -14,6 +14,8 @@ class MirrorServer:
     """What it serves, how it misbehaves, and what it was asked."""
 
     folder: Path
+    lists: bool = True
+    """Whether it lists a folder; otherwise it gives the folder's `index.html`."""
     drop_every: int = 0
     """Break the connection after so many bytes of a file."""
     garbage: bytes = b""
@@ -35,6 +37,8 @@ class MirrorServer:
 
     def _reply(self, path: str, head: str) -> bytes:
         place = self.folder / path.strip("/")
+        if place.is_dir() and not self.lists:
+            place = place / "index.html"
         if place.is_dir():
             links = "".join(f'<a href="{quote(each.name)}">{each.name}</a>\n' for each in sorted(place.iterdir()))
             return _message("200 OK", f"<!DOCTYPE html><html><body>{links}</body></html>".encode(), "text/html")
@@ -45,7 +49,8 @@ class MirrorServer:
         start = int(asked[1]) if asked else 0
         if start and start >= len(data):
             return _message("416 Range Not Satisfiable", b"")
-        reply = _message("206 Partial Content" if asked else "200 OK", data[start:])
+        kind = "text/html" if place.name == "index.html" else "application/octet-stream"
+        reply = _message("206 Partial Content" if asked else "200 OK", data[start:], kind)
         return reply[: len(reply) - len(data[start:]) + self.drop_every] if self.drop_every else reply
 
 
