@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.node.up import VICTIMS, Up, one_model
 
-BOUND_S = 20.0
+BOUND_S = 60.0
 LOAD_S = 1.5
 
 

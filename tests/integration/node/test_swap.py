@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from daemon.hardware.memory import read_memory
@@ -10,6 +11,9 @@ from tests.integration.node.up import Up
 
 RESIDENCY_S = 4.0
 DURATION_S = 30.0
+LONGEST_S = 90.0
+"""A busy machine may take longer for the same."""
+MANY = 10
 BODY = '{"model":"%s","messages":[{"role":"user","content":"hi"}],"max_tokens":2}'
 
 
@@ -29,10 +33,14 @@ def config(port: int) -> str:
     )
 
 
-async def ask_for(up: Up, model: str, until_s: float, served: list[int]) -> None:
+def count_starts(up: Up) -> int:
+    return (up.state / "log" / "daemon.log").read_text().count("runtime_start ")
+
+
+async def ask_for(up: Up, model: str, is_enough: Callable[[], bool], served: list[int]) -> None:
     """A patient client, as SDKs are: what says Retry-After is asked again, anything else must be an answer."""
     headers = {"Content-Type": "application/json"}
-    while time.monotonic() < until_s:
+    while not is_enough():
         reply = await up.http.fetch(
             "POST", "/v1/chat/completions", headers=headers, body=(BODY % model).encode(), timeout_s=60
         )
@@ -47,8 +55,14 @@ async def test_two_models_that_do_not_fit_together_share_the_node(tmp_path: Path
     async with Up(tmp_path, config(free_port())) as up:
         await up.until_gateway(60.0)
         served: dict[str, list[int]] = {"a": [], "b": []}
-        until_s = time.monotonic() + DURATION_S
-        await asyncio.gather(*(ask_for(up, model, until_s, served[model]) for model in served))
-        starts = (tmp_path / "log" / "daemon.log").read_text().count("runtime_start ")
-    assert all(len(answers) >= 10 for answers in served.values()), served
-    assert 3 <= starts <= DURATION_S / RESIDENCY_S + 3, f"{starts} starts"
+        began_s = time.monotonic()
+
+        def is_enough() -> bool:
+            took_s = time.monotonic() - began_s
+            had_turns = count_starts(up) >= 3 and all(len(answers) >= MANY for answers in served.values())
+            return took_s > LONGEST_S or (took_s > DURATION_S and had_turns)
+
+        await asyncio.gather(*(ask_for(up, model, is_enough, served[model]) for model in served))
+        starts, took_s = count_starts(up), time.monotonic() - began_s
+    assert all(len(answers) >= MANY for answers in served.values()), served
+    assert 3 <= starts <= took_s / RESIDENCY_S + 3, f"{starts} starts"

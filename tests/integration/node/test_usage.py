@@ -20,6 +20,7 @@ from core.usage import UsageList
 from tests.integration.daemon.stack import ROOT, Stack, running
 from tests.integration.gateway.harness import CHAT, raw_request, render_request
 from tests.integration.gateway.workers import Workers, workers
+from tests.patience import SOON_S
 
 CONFIG = """
 models: [{id: m, runtime: sim}]
@@ -56,10 +57,10 @@ async def ask(address: tuple[str, int], number: int) -> None:
 
 async def leave(address: tuple[str, int], number: int) -> None:
     """One stream of which `LEFT_AFTER` tokens are read."""
-    pace = {"tokens": 500, "tokensPerS": 100}
+    pace = {"tokens": 500, "tokensPerS": 20}
     reader, writer = await asyncio.open_connection(*address)
     writer.write(render_request(CHAT, body(CHAT, number, stream=True, max_tokens=500, sim=pace)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         for _ in range(LEFT_AFTER + 1):
             await reader.readuntil(b"data: ")
     writer.close()
@@ -69,7 +70,7 @@ async def until(stack: Stack, holds: Callable[[UsageList], bool], **asked: str) 
     """The ledger, once it is as wanted; it is asked, it does not tell."""
     found: UsageList | None = None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SOON_S):
             while found is None or not holds(found):
                 await asyncio.sleep(0.05)
                 with contextlib.suppress(DaemonUnavailable):
