@@ -13,7 +13,7 @@ from cli.up.child import Child, ChildFailed, trim_log
 from cli.up.leftovers import end_leftovers, find_marked
 from cli.up.programs import MARK, Program
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def program(tmp_path: Path, script: str, **environment: str) -> Program:

@@ -100,7 +100,7 @@ def engine_pids(state: Path) -> list[int]:
     return found
 
 
-def wait_until(what: str, true: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(what: str, true: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Until a thing outside of our process is so; there is no event for it that we could wait for."""
     deadline = time.monotonic() + timeout_s
     while not true():
