@@ -12,9 +12,10 @@ from core.process import run_process
 from engines.adapter import Build, EngineSpec, Health
 from engines.install import find_build
 from engines.presets import resolve_preset
-from engines.registry import get_adapter
+from tests.engines.promises import progress_of
 from tests.engines.running import RunningEngine, running
 from tests.engines.tiny_model import CONTEXT, SENTENCE, write_tiny_adapter
+from tests.patience import SOON_S
 
 pytestmark = pytest.mark.engine
 
@@ -52,7 +53,10 @@ async def test_it_answers_whole_and_streamed_and_counts(llamacpp: Build, tiny_mo
         whole = json.loads((await engine.ask(CHAT, {"model": "tiny", "messages": HELLO})).body)
         body = {"model": "tiny", "messages": HELLO, "stream": True, "stream_options": {"include_usage": True}}
         streamed = (await engine.ask(CHAT, body)).body.decode()
-        progress = get_adapter("llamacpp").read_progress((await engine.ask("/metrics")).body.decode())
+        # It takes the end of an answer into account a moment after it was given.
+        async with asyncio.timeout(SOON_S):
+            while (progress := await progress_of(engine)).running:  # noqa: ASYNC110 - it is asked, it does not tell
+                await asyncio.sleep(0.01)
 
     events = [event.removeprefix("data: ") for event in streamed.split("\n\n") if event]
     chunks = [json.loads(event) for event in events[:-1]]
@@ -147,10 +151,16 @@ async def test_a_loading_engine_says_so_and_sigterm_ends_it(
 async def test_a_broken_file_ends_it_with_a_reason(data: bytes, llamacpp: Build, tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(data)
 
-    async with running(a_spec(tmp_path / "broken.gguf"), tmp_path, llamacpp, wait=False) as engine:
-        async with asyncio.timeout(60):
-            assert await engine.process.wait() == 1
-        assert "failed to load model" in engine.log.read_text()
+    said = ""
+    for _ in range(20):
+        async with running(a_spec(tmp_path / "broken.gguf"), tmp_path, llamacpp, wait=False) as engine:
+            async with asyncio.timeout(60):
+                assert await engine.process.wait() == 1
+            said = engine.log.read_text()
+        if "failed to load model" in said:
+            return
+    # b10068 does not wait for the thread that writes its log: one end in ten, or more on a busy machine, has no reason.
+    pytest.fail(f"it never said why: {said}")
 
 
 async def test_embeddings_are_an_option(llamacpp: Build, tiny_model: Path, tmp_path: Path) -> None:
