@@ -19,7 +19,7 @@ ENGINE, GATEWAY, OTHER = 8205, 8100, 9999
 V6 = {"node": "fd77::1", "peer": "fd77::2", "seat": "fd77::fe"}
 PEOPLE = ("self", "peer", "stranger")
 PROGRAMS = ("llmgw.target", "llmgw-daemon.service", "llmgw-gateway.service")
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _SERVER = """
 import http.server, socket, sys
 class Server(http.server.ThreadingHTTPServer):

@@ -15,7 +15,7 @@ from tests.hosts.harness import Host
 from tests.hosts.package import installed_host, wait_active
 
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 _HOLDER = """[Service]
 Type=notify
@@ -59,7 +59,7 @@ class Machine:
         return msgspec.json.decode(self._ask("/v1/hardware"), type=HardwareState)
 
     def gateway_node(self) -> dict[str, object]:
-        answer = self.host.run("curl", "-sS", "--fail", "--max-time", "5", "http://127.0.0.1:8100/gateway/node")
+        answer = self.host.run("curl", "-sS", "--fail", "--max-time", "30", "http://127.0.0.1:8100/gateway/node")
         node: dict[str, object] = json.loads(answer.stdout)["node"]
         return node
 
@@ -75,7 +75,7 @@ class Machine:
         return time.monotonic() - began
 
     def _ask(self, path: str) -> str:
-        line = ("curl", "-sS", "--fail", "--max-time", "5", "--unix-socket", "/run/llmgw/daemon.sock")
+        line = ("curl", "-sS", "--fail", "--max-time", "30", "--unix-socket", "/run/llmgw/daemon.sock")
         return self.host.run(*line, f"http://daemon{path}").stdout
 
 

@@ -56,7 +56,7 @@ def installed_host(name: str, *, binds: Sequence[tuple[Path | str, str]] = (), n
     return Host(name, layers=[installed_layer()], binds=binds, net=net)
 
 
-def wait_active(host: Host, *units: str, timeout_s: float = 30.0) -> None:
+def wait_active(host: Host, *units: str, timeout_s: float = 90.0) -> None:
     """Wait until the units' start jobs are done, and assert that they are active."""
     host.run("systemctl", "start", *units, check=False, timeout_s=timeout_s)
     states = host.run("systemctl", "is-active", *units, check=False).stdout.split()

@@ -23,8 +23,8 @@ from tests.hosts.harness.estate import delete_namespace, estate, namespace_exist
 from tests.hosts.harness.net import Network, ip
 from tests.hosts.harness.tree import base_tree
 
-_BOOT_LIMIT_S = 30.0
-_STOP_LIMIT_S = 30.0
+_BOOT_LIMIT_S = 90.0
+_STOP_LIMIT_S = 60.0
 _INIT_SCRIPT = Path(__file__).with_name("init.sh")
 _CREDENTIALS = struct.Struct("=iii")  # struct ucred: pid, uid, gid
 _ENVIRONMENT = {
