@@ -43,6 +43,7 @@ from engines.staging import run_to_end
 
 LOCK = "requirements.lock"
 _STEP_TIMEOUT_S = 6 * 3600.0
+_CONFIG_TIMEOUT_S = 60.0
 _REPORT_EVERY_S = 1.0
 
 
@@ -62,7 +63,7 @@ async def make_environment(
     wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
     archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
     await _make_tree(tree)
-    async with _as_it_stood(packages, recipe.date) as dated:
+    async with _as_it_stood(packages, recipe.date, staging) as dated:
         pip = _Pip(wheel, tree, staging, final.parent / ".pip-cache", dated, progress)
         lock = await _resolve(pip, recipe, archive, staging)
         await pip.install("install", "--no-deps", "--no-compile", *_locked(staging))
@@ -89,7 +90,7 @@ async def collect_wheels(
     archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
     tree, into = staging / "tree", staging / "all"
     await _make_tree(tree)
-    async with _as_it_stood(packages, recipe.date) as dated:
+    async with _as_it_stood(packages, recipe.date, staging) as dated:
         pip = _Pip(wheel, tree, staging, staging / "cache", dated, progress)
         await _resolve(pip, msgspec.structs.replace(recipe, leave_out=[]), archive, staging)
         await pip.run("download", "download", "--no-deps", *_locked(staging), "--dest", str(into))
@@ -172,13 +173,28 @@ class _Pip:
 
 
 @contextlib.asynccontextmanager
-async def _as_it_stood(packages: Packages, date: str) -> AsyncIterator[Packages]:
+async def _as_it_stood(packages: Packages, date: str, staging: Path) -> AsyncIterator[Packages]:
     """What pip is told: a folder as it is, an index as it stood on the day."""
     if packages.folder is not None or packages.page:
         yield packages
         return
-    async with dated_index(packages.index or os.environ.get("PIP_INDEX_URL") or PYPI, date) as address:
+    async with dated_index(packages.index or await _pips_index(staging) or PYPI, date) as address:
         yield replace(packages, index=address, shown=str(packages))
+
+
+async def _pips_index(staging: Path) -> str:
+    """The index that pip would ask by its own configuration; empty: it has none."""
+    environment, _ = pip_environment(staging, packages=Packages(), environ=os.environ)
+    argv = (*pip_words(find_pip()), "config", "list")
+    done = await run_process(argv, timeout_s=_CONFIG_TIMEOUT_S, env=environment, cwd=staging, check=False)
+    return parse_index(done.stdout.decode("utf-8", "replace")) if done.code == 0 else ""
+
+
+def parse_index(listed: str) -> str:
+    """The index in what `pip config list` prints; empty: none. As in pip, the environment goes first. Pure."""
+    settings = dict(line.partition("=")[::2] for line in listed.splitlines())
+    keys = (":env:.index-url", "install.index-url", "global.index-url")
+    return next((settings[key].strip("'\"") for key in keys if key in settings), "")
 
 
 @contextlib.asynccontextmanager

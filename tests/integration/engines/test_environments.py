@@ -11,7 +11,7 @@ import pytest
 from engines.adapter import Build
 from engines.builds import list_builds
 from engines.dated_index import drop_later
-from engines.environments import LOCK, LockInvalid, build_lock
+from engines.environments import LOCK, LockInvalid, build_lock, parse_index
 from engines.install import BuildBroken, install_build
 from engines.packages import parse_packages
 from engines.pypi import WheelMismatch, WheelMissing
@@ -153,6 +153,34 @@ async def test_a_requirement_that_only_came_later_is_missing_on_that_day(tmp_pat
     async with serving(tmp_path / "index", UPLOADED) as index:
         with pytest.raises(WheelMissing):
             await install(tmp_path, a_recipe(sha256), index)
+
+
+async def test_the_index_of_pips_own_configuration_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = an_index(tmp_path / "index")
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+
+    async with serving(tmp_path / "index", UPLOADED) as index:
+        (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}\n")
+        build = await install(tmp_path, a_recipe(sha256), "")
+
+    assert "helper 1.0" in run(str(build.executable), "-m", "fake_engine")
+
+
+@pytest.mark.parametrize(
+    ("listed", "index"),
+    [
+        ("", ""),
+        ("global.cert='/c'\nglobal.extra-index-url='file:///x'\n", ""),
+        ("global.index-url='https://a/simple?x=1'\n", "https://a/simple?x=1"),
+        ("global.index-url='https://a'\ninstall.index-url='https://b'\n", "https://b"),
+        (":env:.index-url='https://c'\nglobal.index-url='https://a'\ninstall.index-url='https://b'", "https://c"),
+        ("garbage\n\0=\n", ""),
+    ],
+)
+def test_pip_is_understood_when_it_lists_its_configuration(listed: str, index: str) -> None:
+    assert parse_index(listed) == index
 
 
 def a_page(**file: object) -> bytes:
