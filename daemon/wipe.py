@@ -20,6 +20,8 @@ from daemon.runtimes.prepare import engines_directory, weights_directory
 
 _AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
 _STOP_S = 600.0
+_FETCHED = {"package": "weights from packages", "https": "weights from the web", "hf": "models of Hugging Face"}
+"""Folders of the weights that we made -> what is in them."""
 
 
 class WipeNotConfirmed(ConflictError):
@@ -78,7 +80,8 @@ def _candidates(node: Node, *, models: bool, config: bool) -> Iterator[_Candidat
     yield _Candidate(layout.peer_names, "addresses of other nodes")
     yield _Candidate(layout.usage, "what requests have cost")
     if models:
-        yield _Candidate(weights_directory(use.config, layout) / "package", "weights from packages")
+        for folder, what in _FETCHED.items():
+            yield _Candidate(weights_directory(use.config, layout) / folder, what)
     if config:
         yield _Candidate(layout.gateway_state, "the gateway's state")
         yield _Candidate(layout.client_keys, "clients' keys")
@@ -105,9 +108,11 @@ def size_bytes(path: Path) -> int:
 def _remove_all(paths: list[Path]) -> None:
     for path in paths:
         try:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            # A disk of the operator's that is mounted there is emptied: its folder cannot go.
+            for thing in path.iterdir() if path.is_mount() else (path,):
+                if thing.is_dir() and not thing.is_symlink():
+                    shutil.rmtree(thing)
+                else:
+                    thing.unlink(missing_ok=True)
         except OSError as error:
             raise storage_error(path, error) from error

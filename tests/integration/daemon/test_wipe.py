@@ -29,10 +29,12 @@ async def test_a_wipe_stops_and_removes_what_it_listed_and_nothing_else(tmp_path
 
 async def test_models_and_all_take_more(tmp_path: Path) -> None:
     async with running(tmp_path, SIM) as stack:
-        (stack.layout.weights / "package").mkdir(parents=True)
+        for folder in ("package", "https", "hf", "an operators own"):
+            (stack.layout.weights / folder).mkdir(parents=True)
         models = await stack.client.plan_wipe(models=True, everything=False)
         everything = await stack.client.plan_wipe(models=False, everything=True)
-        assert any(item.what == "weights from packages" for item in models.items)
+        fetched = {item.path for item in models.items if item.path.startswith(str(stack.layout.weights))}
+        assert fetched == {str(stack.layout.weights / folder) for folder in ("package", "https", "hf")}
         assert any(item.path == str(stack.layout.config) for item in everything.items)
 
 
