@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 
 import click
 import msgspec
 
+from cli.machine_hardware import config_or_defaults
 from cli.output import say, show_json, show_table
 from cli.progress import ProgressView
 from cli.session import Session, pass_session, shared_options
 from cli.verified import show_verified
 from core.api import Progress
 from core.weights import SOUND, RemovedWeights, StoredWeights, VerifiedWeights, WeightsList
+from engines.origins import find_origins
 from engines.sources import parse_source
 from engines.weights import WeightsBroken
+from engines.weights_filling import mirror_weights
 
 _COLUMNS = ("KIND", "NAME", "SIZE", "RUNTIMES")
 
@@ -65,6 +69,26 @@ def fetch(session: Session, source: str) -> None:
         show_json({"source": source, "path": made})
     else:
         say(made)
+
+
+@weights.command("mirror", short_help="Bring a model's files into a mirror.")
+@click.argument("source")
+@click.argument("directory", metavar="DIRECTORY", type=click.Path(file_okay=False, path_type=Path))
+@shared_options
+@pass_session
+def mirror(session: Session, source: str, directory: Path) -> None:
+    """Fetch SOURCE into DIRECTORY, laid out as `offline.mirror` takes it, for machines without internet.
+
+    No daemon is needed. HF_TOKEN in the environment opens gated models.
+    """
+    origins, tree = find_origins(config_or_defaults(session), session.environment()), directory.absolute()
+    with ProgressView() as view:
+        brought = asyncio.run(mirror_weights(source, tree, origins=origins, progress=view.begin("mirror")))
+    if session.json:
+        show_json({"source": source, "mirror": str(tree), "files": brought})
+    else:
+        for path in brought:
+            say(str(tree / path))
 
 
 @weights.command("verify", short_help="Read fetched files again and compare their digests.")

@@ -57,7 +57,7 @@ async def fill_mirror(
                 filled.append(FilledBuild(build.name, tuple(files)))
             except LlmgwError as error:
                 filled.append(FilledBuild(build.name, problem=f"{error.message} [{error.code}]"))
-        await run_to_end(partial(_write_page, tree / "pypi"))
+        await run_to_end(partial(write_page, tree / "pypi"))
     return filled
 
 
@@ -108,7 +108,7 @@ async def _wheels(build: BuildRecipe, staging: Path, packages: Packages, progres
     return [await fetch_wheel(wheel, staging, packages=packages, progress=progress)]
 
 
-def _write_page(folder: Path, stop: threading.Event) -> None:
+def write_page(folder: Path, stop: threading.Event) -> None:
     """For a web server that lists no folders: a page with a link to each wheel, as pip reads it."""
     names = sorted(path.name for path in folder.glob("*.whl"))
     links = "".join(f'<a href="{quote(name)}">{escape(name)}</a><br>\n' for name in names)

@@ -80,8 +80,13 @@ class _Model(msgspec.Struct, frozen=True):
 
 async def read_snapshot(http: HttpClient, hub: Hub, source: HubSource) -> Snapshot:
     """Ask which files there are. Raises: NotFoundError, PermissionError_, DependencyError, Unreachable."""
+    return choose_files(await read_answer(http, hub, source), source)
+
+
+async def read_answer(http: HttpClient, hub: Hub, source: HubSource) -> bytes:
+    """What the hub says of the model's files, as it says it. Raises: as `read_snapshot`."""
     if hub.endpoint.startswith("/"):
-        return choose_files(await _read_answer(Path(hub.endpoint), source), source)
+        return await _read_kept(Path(hub.endpoint), source)
     if not may_fetch(hub.endpoint):
         raise DependencyError(f"HF_ENDPOINT {hub.endpoint!r} is not https", code="hub_address_invalid")
     url = f"{hub.endpoint}/api/models/{source}/revision/{source.revision}?blobs=true"
@@ -98,10 +103,10 @@ async def read_snapshot(http: HttpClient, hub: Hub, source: HubSource) -> Snapsh
         raise NotFoundError(f"{hub.endpoint} has no model {what}", code="weights_missing")
     if reply.status != 200:
         raise DependencyError(f"{hub.endpoint} answers {reply.status} for {source}", code="hub_failed")
-    return choose_files(reply.body, source)
+    return reply.body
 
 
-async def _read_answer(folder: Path, source: HubSource) -> bytes:
+async def _read_kept(folder: Path, source: HubSource) -> bytes:
     """Raises: NotFoundError, StorageError."""
     path, found = folder / f"api/models/{source}/revision/{source.revision}", bytearray()
 

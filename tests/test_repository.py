@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
 """Which packages of ours each may import. `cli` takes only what is pure of the mechanisms (`CLI_MAY` below)."""
 
 CLI_MAY = re.compile(
-    r"(firewall\.(guard|kernel|normalize|plan|policy|ruleset|state_file|text)|units\.names|units\.registry|units\.backend|units\.embedded\.\w+|engines\.(presets|policy|judge|sources|registry|recipe|digests|machine|mirror|plan|weights|adapter|builds|check|trial|checked|card_trial|filling))$"
+    r"(firewall\.(guard|kernel|normalize|plan|policy|ruleset|state_file|text)|units\.names|units\.registry|units\.backend|units\.embedded\.\w+|engines\.(presets|policy|judge|sources|registry|recipe|digests|machine|mirror|origins|plan|weights|adapter|builds|check|trial|checked|card_trial|filling|weights_filling))$"
 )
 
 OWNERS: dict[str, set[str]] = {

