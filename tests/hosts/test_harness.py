@@ -86,7 +86,7 @@ def test_a_cut_host_is_silent_and_a_frozen_host_accepts_and_says_nothing() -> No
         b.freeze()
         assert "with 0 bytes received" in a.run(*once, check=False).stderr
         b.thaw()
-        assert a.run(*once).stdout
+        assert a.run(*ask).stdout
 
 
 def test_what_a_killed_test_process_left_is_collected_by_the_next() -> None:

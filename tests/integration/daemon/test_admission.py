@@ -114,7 +114,7 @@ async def test_a_wait_for_room_ends_with_a_refusal_that_may_be_retried(tmp_path:
 
 
 async def test_a_fresh_runtime_is_not_evicted_before_its_residency_is_over(tmp_path: Path) -> None:
-    async with running(tmp_path, two(policy="minResidencyMs: 2500")) as stack:
+    async with running(tmp_path, two(policy="minResidencyMs: 6000")) as stack:
         await stack.client.start_runtime("a")
         start = asyncio.create_task(stack.client.start_runtime("b"))
         queued = await stack.until_runtime("b", "queued")
@@ -147,10 +147,10 @@ async def test_an_operator_gives_up_a_queued_start(tmp_path: Path) -> None:
 
 
 async def test_a_runtime_that_nobody_uses_is_stopped(tmp_path: Path) -> None:
-    async with running(tmp_path, "runtimes: {sim: {engine: sim, idleStopMs: 1500}}\n") as stack:
+    async with running(tmp_path, "runtimes: {sim: {engine: sim, idleStopMs: 3000}}\n") as stack:
         await stack.client.start_runtime("sim")
         await report(stack, sim=1)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(4)
         assert (await stack.until_runtime("sim", "running")).pid > 0, "a request under way keeps it"
         await report(stack, sim=0)
         assert (await stack.until_runtime("sim", "stopped")).reason == "idle"
