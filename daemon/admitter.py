@@ -24,6 +24,7 @@ from daemon.runtimes.spec import spec_hash
 from engines.registry import get_adapter
 
 _NOT_LOADED = frozenset({RuntimeState.STOPPED, RuntimeState.QUEUED, RuntimeState.FAILED})
+_ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
 _FAIR_WAIT_S = 5.0
 """A start that waited so long may drain a busy runtime whose residency is over, or it would starve."""
 
@@ -70,12 +71,13 @@ class Admitter:
     ) -> list[Action]:
         """The actions without the starts that there is no room for; those are queued, or refused.
 
-        One start of a pass may evict: the others are judged anew when its victims are gone.
+        One start of a pass may evict: the others are judged anew when its victims are gone. Until then what it needs is
+        taken: they go one by one, and who fits where the first was would send it to the end of the line again.
         """
         kept: list[Action] = [action for action in actions if not isinstance(action, Start)]
         coming: set[str] = set()
         makes_room = False
-        for start in self._in_order(actions, preparer.config, intents):
+        for start in self._in_order(actions, controllers, preparer.config, intents):
             runtime_id, controller = start.runtime_id, controllers[start.runtime_id]
             soft = runtime_id not in intents.requested and not preparer.config.runtimes[runtime_id].keep_warm
             waited_s = controller.queued_s
@@ -85,21 +87,26 @@ class Admitter:
                 coming.add(runtime_id)
             elif plan.allowed and (makes_room or self._evict(plan, intents)):
                 makes_room = True
+                coming.add(runtime_id)
                 controller.queue(plan.message)
             else:
                 self._turn_away(controller, plan, preparer.config, intents)
         return kept
 
-    def _in_order(self, actions: Sequence[Action], config: Config, intents: Intents) -> list[Start]:
-        """What somebody waits for first, then pins, then what is only preferred; by priority."""
+    def _in_order(
+        self, actions: Sequence[Action], controllers: Mapping[str, RuntimeController], config: Config, intents: Intents
+    ) -> list[Start]:
+        """What somebody waits for first, then pins, then what is only preferred; by priority, then by how long each has
+        waited."""
         starts = [action for action in actions if isinstance(action, Start)]
 
-        def key(start: Start) -> tuple[bool, bool, int, str]:
+        def key(start: Start) -> tuple[bool, bool, int, float, str]:
             runtime = config.runtimes[start.runtime_id]
             return (
                 start.runtime_id not in intents.requested,
                 not runtime.keep_warm,
                 -runtime.priority,
+                -controllers[start.runtime_id].queued_s,
                 start.runtime_id,
             )
 
@@ -224,6 +231,7 @@ class Admitter:
             priority=runtime.priority if runtime else 0,
             idle_s=load.idle_s,
             resident_s=now_s - controller.since_s,
+            leaving=_is_leaving(controller),
             owner="" if authority == preparer.node else authority,
         )
 
@@ -236,6 +244,12 @@ class Admitter:
         here = config.cluster.nodes.get(preparer.node, ClusterNode())
         host = Pool(HOST, budget_of(config.runtime_policy, here.resources).of(total), used, "memory")
         return [host, *(_card_pool(card) for card in self.read_cards() if not card.unified)]
+
+
+def _is_leaving(controller: RuntimeController) -> bool:
+    """Whether it is being stopped, and not for a new life."""
+    record = controller.record
+    return controller.state in _ENDING and record is not None and (record.leaving or record.hold)
 
 
 def _card_pool(card: Card) -> Pool:

@@ -37,6 +37,8 @@ def protection(resident: Resident, asking: Asking) -> Protected | None:
         return Protected.REQUESTED
     if resident.owner:
         return Protected.AUTHORITY
+    if resident.leaving:
+        return None
     if resident.is_busy and not (asking.may_drain and resident.resident_s >= asking.min_residency_s):
         return Protected.ACTIVE
     if resident.keep_warm:
@@ -52,12 +54,14 @@ def protection(resident: Resident, asking: Asking) -> Protected | None:
 
 
 def eviction_order(residents: Iterable[Resident]) -> list[Resident]:
-    """Idle before busy, ordinary before preferred, least recently used, lower priority, larger; then by id."""
+    """First what leaves anyway; idle before busy, ordinary before preferred, least recently used, lower priority,
+    larger; then by id."""
 
-    def key(resident: Resident) -> tuple[bool, bool, float, int, int, str]:
+    def key(resident: Resident) -> tuple[bool, bool, bool, float, int, int, str]:
         # One that never had a request counts as used when it was loaded.
         unused_s = resident.resident_s if resident.idle_s is None else resident.idle_s
         return (
+            not resident.leaving,
             resident.is_busy,
             resident.preferred_warm,
             -unused_s,

@@ -66,6 +66,8 @@ class Resident:
     """Since its last request ended; None: it never had one."""
     resident_s: float = 0.0
     """Since it runs."""
+    leaving: bool = False
+    """It is being stopped, and nobody wants it back: what it holds is free in a while, whatever it still does."""
     owner: str = ""
     """Another node that alone may stop it; empty: it is ours."""
 

@@ -280,16 +280,35 @@ class Inference:
         if unready.target is None or not unready.error.retry_after_s:
             raise unready.error
         wait_s = unready.target.request_startup_wait_ms / 1000
+        until_s = monotonic() + wait_s
         with self._dispatcher.loads.of(unready.target).wait():
-            settled = self._state.wait_until(lambda now: self._is_settled(now, model), wait_s)
-            if unready.starts:
-                await self._waker.start(unready.target.runtime, cut(model), settled, wait_s)
-            else:
-                await settled
-        routes = self._state.routes
-        found = routes.lookup.models.get(model) if routes is not None and routes.lookup.table.serving else None
+            sleeper = self._find_sleeper(self._state.routes, model)
+            if sleeper is None:
+                # It may be on its way out: what is asked for before it is gone would come back before whom it makes
+                # room for. So the start is asked for when it has stopped, and admission has seen that first.
+                await self._state.wait_until(
+                    lambda now: self._is_settled(now, model) or self._find_sleeper(now, model) is not None, wait_s
+                )
+                sleeper = self._find_sleeper(self._state.routes, model)
+            if sleeper is not None:
+                left_s = max(0.0, until_s - monotonic())
+                settled = self._state.wait_until(lambda now: self._is_settled(now, model), left_s)
+                await self._waker.start(sleeper.runtime, cut(model), settled, left_s)
+        found = self._entry(self._state.routes, model)
         if found is not None and not found.ready[self.path]:
             raise explain_unready(found, self.path, model).error
+
+    def _entry(self, routes: Routes | None, model: str) -> ModelEntry | None:
+        """The model as these routes know it; None while the node does not serve, too."""
+        return routes.lookup.models.get(model) if routes is not None and routes.lookup.table.serving else None
+
+    def _find_sleeper(self, routes: Routes | None, model: str) -> RouteTarget | None:
+        """The runtime that has to be asked to start before anybody can answer; None: waiting is all, or is no use."""
+        entry = self._entry(routes, model)
+        if entry is None or entry.ready[self.path]:
+            return None
+        unready = explain_unready(entry, self.path, model)
+        return unready.target if unready.starts else None
 
     async def _wake_another(self, entry: ModelEntry, model: str) -> bool:
         """Nobody who is ready has answered: start a runtime that nobody needed until now, and give it a moment."""
@@ -319,15 +338,15 @@ class Inference:
         raise ApiError(429, "adapter_busy", message, model=model, retry_after_s=limits.retry_after_s)
 
     def _awaits_adapter(self, routes: Routes, model: str) -> bool:
-        entry = routes.lookup.models.get(model)
-        if entry is None or entry.ready[self.path] or not routes.lookup.table.serving:
+        entry = self._entry(routes, model)
+        if entry is None or entry.ready[self.path]:
             return False
         return explain_unready(entry, self.path, model).awaits_adapter
 
     def _is_settled(self, routes: Routes, model: str) -> bool:
         """Whether waiting on has no purpose: the model is ready, is gone, or has failed."""
-        entry = routes.lookup.models.get(model)
-        if entry is None or entry.ready[self.path] or not routes.lookup.table.serving:
+        entry = self._entry(routes, model)
+        if entry is None or entry.ready[self.path]:
             return True
         return not explain_unready(entry, self.path, model).error.retry_after_s
 

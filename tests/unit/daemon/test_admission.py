@@ -39,6 +39,7 @@ PIN = loaded("pin", 10, keep_warm=True)
 SOFT = loaded("soft", 10, preferred_warm=True)
 FRESH = loaded("fresh", 10, resident_s=5.0)
 THEIRS = loaded("theirs", 10, owner="leader")
+LEAVING = loaded("leaving", 10, keep_warm=True, active=1, idle_s=0.0, resident_s=0.0, leaving=True)
 USED_PIN = loaded("used-pin", 10, keep_warm=True, active=1)
 
 
@@ -59,6 +60,10 @@ USED_PIN = loaded("used-pin", 10, keep_warm=True, active=1)
         ("a busy pin is told as busy", ask(35), [USED_PIN], host(40), Verdict.BUSY, ()),
         ("a delegated one stays", ask(35), [THEIRS], host(40), Verdict.AUTHORITY, ()),
         ("a fresh one stays for a while", ask(35), [FRESH], host(40), Verdict.BUSY, ()),
+        ("one that leaves is in nobody's way", ask(35), [LEAVING], host(40), Verdict.ADMITTED, ("leaving",)),
+        ("nor goes another where that is enough", ask(25), [A, LEAVING], host(40), Verdict.ADMITTED, ("leaving",)),
+        ("a delegated one that leaves stays", ask(35), [loaded("l", 10, leaving=True, owner="x")], host(40),
+         Verdict.AUTHORITY, ()),
         ("a soft one goes", ask(35), [SOFT], host(40), Verdict.ADMITTED, ("soft",)),
         ("ordinary before soft, though used later", ask(25), [SOFT, loaded("b", 10, idle_s=1.0)], host(40),
          Verdict.ADMITTED, ("b",)),
