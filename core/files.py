@@ -106,7 +106,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
         errno.EACCES: "this user may not: use sudo, or another folder",
         errno.EPERM: "this user may not: use sudo, or another folder",
         errno.ENOSPC: "free space on that file system",
-        errno.EROFS: "the file system is read-only",
+        errno.EROFS: "the file system is read-only; paths.engines and paths.weights may name another one",
         errno.EDQUOT: "the disk quota is used up",
     }
     return StorageError(

@@ -6,7 +6,7 @@ on; nothing else builds a path to our own files. `LLMGW_STATE` in the environmen
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.errors import ConfigError
@@ -26,7 +26,9 @@ class Layout:
     environment: Path
     """File of `NAME=value` lines that `${NAME}` in the config may refer to."""
     state: Path
-    """What must survive a reboot: engines, weights, homes, last good snapshots."""
+    """What must survive a reboot: weights, homes, last good snapshots."""
+    engines: Path
+    """Builds of engines: programs, so they lie where programs are run from, and no backup of the state has them."""
     runtime: Path
     """What must not: sockets, keys of running engines."""
     units: Path
@@ -41,6 +43,7 @@ class Layout:
             config=Path("/etc/llmgw/config.yaml"),
             environment=Path("/etc/llmgw/environment"),
             state=Path("/var/lib/llmgw"),
+            engines=Path("/opt/llmgw/engines"),
             runtime=Path("/run/llmgw"),
             units=Path("/run/systemd/system"),
             logs=Path("/var/log/llmgw"),
@@ -57,6 +60,7 @@ class Layout:
             config=root / "config.yaml",
             environment=root / "environment",
             state=root / "lib",
+            engines=root / "lib/engines",
             runtime=root / "run",
             units=root / "units",
             logs=root / "log",
@@ -76,16 +80,7 @@ class Layout:
         state = environ.get("LLMGW_STATE")
         layout = cls.under(Path(state)) if state else cls.system()
         config = environ.get("LLMGW_CONFIG")
-        if not config:
-            return layout
-        return cls(
-            config=Path(config).absolute(),
-            environment=layout.environment,
-            state=layout.state,
-            runtime=layout.runtime,
-            units=layout.units,
-            logs=layout.logs,
-        )
+        return replace(layout, config=Path(config).absolute()) if config else layout
 
     @property
     def daemon_socket(self) -> Path:
@@ -110,10 +105,6 @@ class Layout:
     def client_keys(self) -> Path:
         """Hashes and rules of the keys that `llmgw key create` made. All may see that it is there; root reads it."""
         return self.state / "client-keys.json"
-
-    @property
-    def engines(self) -> Path:
-        return self.state / "engines"
 
     @property
     def weights(self) -> Path:

@@ -10,6 +10,7 @@ from tests.hosts.wheels import STARTER
 
 PROGRAMS = ("llmgw-daemon.service", "llmgw-gateway.service")
 MIRROR = "/srv/mirror"
+WHEELS = f"{MIRROR}/pypi"
 QUESTION = "What is the capital of France? Answer in one sentence."
 _ADD_LIMIT_S = 240.0
 
@@ -34,11 +35,11 @@ class Node:
         return self.host.run("llmgw", *argv, check=check, timeout_s=timeout_s)
 
     def prepare(self) -> None:
-        """`llmgw init --apply`, with the mirror that stands for the package index."""
+        """`llmgw init --apply`, with the mirror that stands for the internet."""
         wait_active(self.host, "llmgw.target", *PROGRAMS)
         self.llmgw("init", "--apply")
         config = self.host.path("/etc/llmgw/config.yaml")
-        config.write_text(f"{config.read_text()}\nengines:\n  mirror: {MIRROR}\n")
+        config.write_text(f"{config.read_text()}\noffline:\n  mirror: {MIRROR}\n")
         self.llmgw("config", "check")
         self.llmgw("reload")
 

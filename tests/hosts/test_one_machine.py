@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.harness import Host, cached_layer
-from tests.hosts.node import MIRROR, PROGRAMS, Node
+from tests.hosts.node import PROGRAMS, WHEELS, Node
 from tests.hosts.package import install, installed_host, installed_layer, wait_active
 from tests.hosts.wheels import starter_wheels
 
 pytestmark = pytest.mark.engine
 
 _SCORE_LIMIT = 2.0
+_INSTALL_S = 240.0
 _GATEWAY = "llmgw-gateway.service"
 
 
@@ -31,7 +32,7 @@ def served_layer() -> Path:
 
 
 def _make_served_layer(layer: Path) -> None:
-    with installed_host("node", binds=[(starter_wheels(), MIRROR)]) as host:
+    with installed_host("node", binds=[(starter_wheels(), WHEELS)]) as host:
         node = Node(host)
         node.prepare()
         node.add_starter()
@@ -42,7 +43,7 @@ def _make_served_layer(layer: Path) -> None:
 @contextmanager
 def served() -> Iterator[Node]:
     """A host that has just booted and serves: keep-warm starts the engine again."""
-    with Host("node", layers=[served_layer(), installed_layer()], binds=[(starter_wheels(), MIRROR)]) as host:
+    with Host("node", layers=[served_layer(), installed_layer()], binds=[(starter_wheels(), WHEELS)]) as host:
         node = Node(host)
         wait_active(host, "llmgw.target", *PROGRAMS)
         assert "Paris" in node.chat()
@@ -50,7 +51,7 @@ def served() -> Iterator[Node]:
 
 
 def test_two_commands_after_the_installation_a_real_answer_comes() -> None:
-    with installed_host("node", binds=[(starter_wheels(), MIRROR)]) as host:
+    with installed_host("node", binds=[(starter_wheels(), WHEELS)]) as host:
         node = Node(host)
         node.prepare()
         node.add_starter()
@@ -64,9 +65,35 @@ def test_two_commands_after_the_installation_a_real_answer_comes() -> None:
         assert "Slice=llmgw-engines.slice\n" in shown
         assert "ActiveState=active\n" in shown
         assert host.run("ps", "-o", "user:20=", "-p", str(engine.pid)).stdout.strip() == "llmgw-engine"
+        program = host.run("readlink", f"/proc/{engine.pid}/exe").stdout
+        assert re.match(r"/opt/llmgw/engines/llamacpp/b\d+-[a-z0-9.-]+/bin/llama-server\n", program)
         assert "active (running)" in host.run("systemctl", "status", "--no-pager", engine.unit).stdout
         assert "llama" in host.run("journalctl", "--no-pager", "--output=cat", "--unit", engine.unit).stdout
         assert host.run("llmgw", "logs", engine.runtime).stdout
+
+
+def test_a_place_from_which_nothing_can_be_run_is_an_error_that_names_the_setting() -> None:
+    with installed_host("node", binds=[(starter_wheels(), WHEELS)]) as host:
+        node = Node(host)
+        node.prepare()
+        host.run("mount", "-t", "tmpfs", "-o", "mode=0755,noexec", "tmpfs", "/opt/llmgw/engines")
+        host.run("systemctl", "restart", "llmgw-daemon.service")
+        wait_active(host, *PROGRAMS)
+        refused = node.llmgw("engine", "install", "llamacpp", check=False, timeout_s=_INSTALL_S)
+        assert refused.code == 10 and "paths.engines mounted with noexec?" in refused.stderr, refused.stderr
+        host.run("mount", "-o", "remount,ro,noexec", "/opt/llmgw/engines")
+        host.run("systemctl", "restart", "llmgw-daemon.service")
+        wait_active(host, *PROGRAMS)
+        refused = node.llmgw("engine", "install", "llamacpp", check=False, timeout_s=_INSTALL_S)
+        assert refused.code != 0 and "read-only; paths.engines" in refused.stderr, refused.stderr
+        # A disk of the operator's there is emptied by a wipe, and does not keep the package from being purged.
+        host.run("mount", "-o", "remount,rw", "/opt/llmgw/engines")
+        assert host.path("/opt/llmgw/engines/llamacpp").is_dir()
+        host.run("systemctl", "restart", "llmgw-daemon.service")
+        wait_active(host, *PROGRAMS)
+        node.llmgw("wipe", "--confirm", host.run("hostname").stdout.strip())
+        assert list(host.path("/opt/llmgw/engines").iterdir()) == []
+        host.run("apt-get", "purge", "--yes", "llmgw", timeout_s=120)
 
 
 def test_a_generated_unit_is_sound_and_closed() -> None:

@@ -27,7 +27,8 @@ _MODES = {
     "/etc/llmgw": "750 root llmgw-admin",
     "/etc/llmgw/config.yaml": "640 root llmgw-admin",
     "/var/lib/llmgw": "755 root root",
-    "/var/lib/llmgw/engines": "755 root root",
+    "/opt/llmgw": "755 root root",
+    "/opt/llmgw/engines": "755 root root",
     "/var/lib/llmgw/homes": "711 root root",
     "/var/lib/llmgw/gateway": "700 llmgw llmgw",
     "/run/llmgw": "755 root root",
@@ -176,12 +177,14 @@ def test_removing_stops_everything_and_purging_leaves_nothing_but_the_users() ->
         wait_active(host, *ALWAYS_ACTIVE)
         start_engine(host)
         host.path("/var/lib/llmgw/weights/kept").write_text("large")
+        host.path("/opt/llmgw/engines/kept").write_text("a build")
         host.run("apt-get", "remove", "--yes", "llmgw", timeout_s=120)
         for unit in (*ALWAYS_ACTIVE, "llmgw-engine-test.service"):
             assert state_of(host, unit) in ("inactive", "failed"), unit
         assert host.run("pgrep", "--uid", "llmgw,llmgw-engine", check=False).stdout == ""
         assert host.path("/etc/llmgw/config.yaml").is_file()
         assert host.path("/var/lib/llmgw/weights/kept").is_file()
+        assert host.path("/opt/llmgw/engines/kept").is_file()
         assert not host.path("/run/systemd/system/llmgw-engine-test.service").exists()
         assert not host.path("/usr/lib/llmgw").exists(), host.run("find", "/usr/lib/llmgw").stdout
 

