@@ -17,7 +17,7 @@ from pathlib import Path
 
 from core.config.problem import Problem
 from core.config.schema import Config
-from engines.packages import Packages, parse_packages
+from engines.packages import MirrorInvalid, Packages, parse_packages
 from engines.sources import may_fetch
 
 ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "comfyui")
@@ -85,11 +85,16 @@ def describe_mirrors(engine: str, config: Config) -> list[str]:
 def judge_mirrors(config: Config) -> list[Problem]:
     """Places that can be no mirror."""
     hint = "an absolute path, or the https:// address of a folder without a password in it"
-    return [
+    problems = [
         Problem(mirror.setting, "is no place that files are fetched from", hint=hint)
         for mirror in named_mirrors(config)
         if not mirror.is_here and (not may_fetch(mirror.place) or "?" in mirror.place or "#" in mirror.place)
     ]
+    try:
+        parse_packages(config.engines.mirror)
+    except MirrorInvalid as error:
+        problems.append(Problem("engines.mirror", "is neither a folder of wheels nor an index", hint=error.hint))
+    return problems
 
 
 def _mirror(text: str, setting: str) -> Mirror:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.app import main
 from core.config.schema import Config, Engines, Offline, OwnProgram, OwnPython, OwnTree
 from core.errors import ConfigError, LlmgwError, NotFoundError
 from engines.builds import find_build
@@ -328,6 +329,20 @@ def test_what_can_be_no_mirror_is_named_by_its_setting(place: str) -> None:
 
     assert [problem.path for problem in found] == [f"engines.{name}.mirror" for name in ENGINES] + ["offline.mirror"]
     assert "secret" not in str(found)
+
+
+def test_an_index_that_can_be_none_is_named_too() -> None:
+    (problem,) = judge_runtimes(of(Engines(mirror="http://me:secret@pypi.example.org/simple")))
+
+    assert problem.path == "engines.mirror" and "secret" not in str(problem)
+
+
+def test_the_plan_says_where_builds_would_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text("offline: {mirror: /srv/all}\nengines: {vllm: {mirror: /srv/v}}\n")
+
+    for engine, told in (("llamacpp", "/srv/all (offline.mirror)"), ("vllm", "/srv/v (engines.vllm.mirror)")):
+        main(["engine", "plan", engine, "--state", str(tmp_path)])
+        assert f"  from {told}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["/srv/m", "file:///srv/m/", "https://x.org/m", "http://127.0.0.1:8080/m", ""])
