@@ -58,9 +58,8 @@ async def test_a_start_fails_with_the_path_each_time_and_succeeds_when_there_is_
 
 
 async def test_what_failed_of_a_full_disk_starts_by_itself_when_there_is_room(small: Path) -> None:
-    async with running(
-        small, CONFIG.replace("c: {engine: sim}", "c: {engine: sim, keepWarm: true, enabled: false}")
-    ) as stack:
+    disabled = CONFIG.replace("c: {engine: sim}", "c: {engine: sim, keepWarm: true, enabled: false}")
+    async with running(small, disabled, unseen=True) as stack:
         await two_running(stack)
         stack.write_config(CONFIG.replace("c: {engine: sim}", "c: {engine: sim, keepWarm: true}"))
         ballast = fill(small)

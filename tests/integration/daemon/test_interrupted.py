@@ -77,7 +77,7 @@ async def test_an_eviction_is_finished_and_a_request_gets_the_runtime_back(tmp_p
 
 
 async def test_an_idle_stop_is_finished_and_a_request_gets_the_runtime_back(tmp_path: Path) -> None:
-    async with running(tmp_path, config("idleStopMs: 1000")) as stack:
+    async with running(tmp_path, config("idleStopMs: 4000")) as stack:
         await stack.client.start_runtime("a")
         await killed_while(stack, lambda: asyncio.sleep(0), "draining")
         await stack.until_runtime("a", "stopped")
@@ -98,8 +98,13 @@ async def test_a_load_goes_on_in_the_same_process(tmp_path: Path, settings: str,
 async def test_a_restart_is_finished_with_the_new_settings(tmp_path: Path) -> None:
     async with running(tmp_path, config("keepWarm: true")) as stack:
         pid = (await stack.until_runtime("a", "running")).pid
-        stack.write_config(config("keepWarm: true, options: {tokensPerS: 9}"))
-        await killed_while(stack, stack.client.reload, "draining")
+
+        async def reload() -> None:
+            # Not before the drain is held: the daemon notices by itself that the config was written.
+            stack.write_config(config("keepWarm: true, options: {tokensPerS: 9}"))
+            await stack.client.reload()
+
+        await killed_while(stack, reload, "draining")
         await stack.until(lambda s: s.runtimes[0].state == "running" and s.runtimes[0].pid not in (0, pid))
         assert len(stack.engine_pids()) == 1
 
