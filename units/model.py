@@ -27,6 +27,15 @@ class RestartWhen(StrEnum):
     ALWAYS = "always"
 
 
+class KillMode(StrEnum):
+    """Whom a stop asks to end (SIGTERM). Either way all of the unit is gone at its end."""
+
+    CONTROL_GROUP = "control-group"
+    """All of it."""
+    MIXED = "mixed"
+    """Its main process alone, which ends the others; what is left when that one has ended is killed."""
+
+
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """How often a unit that ended comes back, before it is `failed`."""
@@ -106,6 +115,7 @@ class ServiceUnit:
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     timeout_start_s: float = 90.0
     timeout_stop_s: float = 20.0
+    kill_mode: KillMode = KillMode.CONTROL_GROUP
     watchdog_s: float = 0.0
     memory_max_bytes: int = 0
     """0: no limit of its own."""

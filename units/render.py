@@ -132,7 +132,7 @@ def _render_life(unit: ServiceUnit) -> Iterator[str]:
     if unit.watchdog_s:
         yield f"WatchdogSec={_render_duration(unit.watchdog_s, 'WatchdogSec')}"
     # An engine that forks workers leaves none behind, neither when it is stopped nor when one of them is OOM-killed.
-    yield "KillMode=control-group"
+    yield f"KillMode={unit.kill_mode}"
     yield "OOMPolicy=kill"
     # The reason for a crash is in the last lines. 0 for the interval does not lift journald's limit on 252.
     yield "LogRateLimitIntervalSec=1s"

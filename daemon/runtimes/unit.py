@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engines.adapter import KEY_FILE, RUN_AS, EngineCommand, EngineSpec
-from units.model import CREDENTIALS, RestartPolicy, RestartWhen, Sandbox, ServiceType, ServiceUnit, UnitRecord
+from units.model import CREDENTIALS, KillMode, RestartPolicy, RestartWhen, Sandbox, ServiceType, ServiceUnit, UnitRecord
 from units.names import engine_unit_name, gate_unit_name
 
 _KEY_CREDENTIAL = "key"
@@ -71,6 +71,8 @@ def build_unit(
         working_directory=str(spec.home),
         restart=RESTART,
         timeout_start_s=around.start_deadline_s,
+        # podman hands SIGTERM on, and then clears away; asked as well, what does that would end before it is done.
+        kill_mode=KillMode.MIXED if is_contained else KillMode.CONTROL_GROUP,
         memory_max_bytes=around.memory_max_bytes,
         upholds=(gate_unit_name(spec.runtime_id),) if is_gated else (),
         sandbox=None

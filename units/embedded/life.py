@@ -25,7 +25,7 @@ from units.embedded.notify import Notification, NotifySocket
 from units.embedded.parse import CREDENTIALS_SPECIFIER, EmbeddedUnit, split_command
 from units.embedded.site import Site
 from units.embedded.spawn import Command, ExecFailure, Spawned, read_answer, spawn
-from units.model import ServiceType
+from units.model import KillMode, ServiceType
 
 _KILL_GRACE_S = 10.0
 """How long after SIGKILL we believe that a process will go. One stuck in a driver does not."""
@@ -205,7 +205,10 @@ class Life:
         return self._group.was_out_of_memory()
 
     async def wind_down(self) -> bool:
-        """Until nothing is left: SIGTERM to all, SIGKILL past the unit's timeout. False: some will not go."""
+        """Until nothing is left: SIGTERM to all, SIGKILL past the unit's timeout. False: some will not go.
+
+        In mixed mode SIGTERM is for the main process alone, and SIGKILL for what is left once that has ended.
+        """
         deadline_s = time.monotonic() + self.spec.timeout_stop_s
         asked: set[int] = set()
         pause_s = _FIRST_PAUSE_S
@@ -219,12 +222,22 @@ class Life:
             if pids and late_s > _KILL_GRACE_S:
                 return False
             if late_s > 0:
+                self.was_killed = self.was_killed or bool(pids)
                 self._kill(pids)
+            elif self.spec.kill_mode is KillMode.MIXED:
+                self._end_mixed(pids, asked)
+                asked |= pids
             else:
                 self._ask_to_end(pids - asked)
                 asked |= pids
             await self._news.pause(max(pause_s, self._group.confirm_s))
             pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+
+    def _end_mixed(self, pids: set[int], asked: set[int]) -> None:
+        if self.main.is_over:
+            self._kill(pids)
+        elif self.main.pid not in asked:
+            self._ask_to_end({self.main.pid})
 
     def _ask_to_end(self, pids: set[int]) -> None:
         """SIGTERM; and SIGCONT, since a stopped process cannot act on it."""
@@ -233,7 +246,6 @@ class Life:
             send_signal(pid, signal.SIGCONT)
 
     def _kill(self, pids: set[int]) -> None:
-        self.was_killed = self.was_killed or bool(pids)
         self._group.kill_now()
         for pid in pids:
             send_signal(pid, signal.SIGKILL)

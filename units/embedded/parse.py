@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from core.errors import ConfigError
 from units.embedded.quantities import Limit, parse_bytes, parse_limit, parse_seconds, parse_timeout
-from units.model import RestartWhen, ServiceType
+from units.model import KillMode, RestartWhen, ServiceType
 from units.words import WordsUnreadable, split_words, unescape_line
 
 T = TypeVar("T")
@@ -57,6 +57,7 @@ class EmbeddedUnit:
     start_limit_interval_s: float = 10.0
     timeout_start_s: float = 90.0
     timeout_stop_s: float = 90.0
+    kill_mode: KillMode = KillMode.CONTROL_GROUP
     watchdog_s: float = 0.0
     memory_max_bytes: int = -1
     """-1: no limit."""
@@ -163,7 +164,6 @@ _KNOWN = frozenset({
 
 def _build_unit(name: str, fields: _Fields, unconfined: tuple[str, ...]) -> EmbeddedUnit:
     both = fields.value("TimeoutSec", parse_timeout, 90.0)
-    fields.value("KillMode", _parse_kill_mode, "control-group")
     environment = fields.lines("Environment")
     for line in environment:
         split_words(line, None, _SOME_DIRECTORY)
@@ -189,6 +189,7 @@ def _build_unit(name: str, fields: _Fields, unconfined: tuple[str, ...]) -> Embe
         start_limit_interval_s=fields.value("StartLimitIntervalSec", parse_seconds, 10.0),
         timeout_start_s=fields.value("TimeoutStartSec", parse_timeout, both),
         timeout_stop_s=fields.value("TimeoutStopSec", parse_timeout, both),
+        kill_mode=fields.value("KillMode", KillMode, KillMode.CONTROL_GROUP),
         watchdog_s=fields.value("WatchdogSec", parse_seconds, 0.0),
         memory_max_bytes=fields.value("MemoryMax", parse_bytes, -1),
         limit_nofile=fields.value("LimitNOFILE", parse_limit, None),
@@ -233,12 +234,6 @@ def _parse_type(text: str) -> ServiceType:
 
 def _parse_notify_access(text: str) -> str:
     if text not in ("main", "all"):
-        raise ValueError(text)
-    return text
-
-
-def _parse_kill_mode(text: str) -> str:
-    if text != "control-group":
         raise ValueError(text)
     return text
 

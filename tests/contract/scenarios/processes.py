@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.contract.lab import Lab, lives
 from tests.patience import MOMENT_S
 from units.backend import ActiveState, UnitStatus
-from units.model import RestartPolicy, RestartWhen
+from units.model import KillMode, RestartPolicy, RestartWhen
 
 HIDINGS = ("setsid", "double-fork", "clean-env", "deaf")
 
@@ -74,6 +74,28 @@ def _ignores_term(pid: int) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     mask = next(line for line in lines if line.startswith("SigIgn:"))
     return bool(int(mask.split()[1], 16) & 1 << (signal.SIGTERM - 1))
+
+
+async def a_mixed_stop_asks_nobody_but_the_main_process(lab: Lab) -> None:
+    heard = lab.file("heard")
+    unit = lab.act("signals", str(heard), "2", str(int(signal.SIGTERM)), timeout_stop_s=1.0, kill_mode=KillMode.MIXED)
+    running = await lab.start(unit)
+    await lab.until_text(Path(f"{heard}.up"), lambda text: len(text.split()) == 3)
+    await lab.backend.stop(unit.name)  # nobody ends of itself, so all is killed at the deadline
+    told = heard.read_text().split() if heard.exists() else []
+    assert set(told) <= {str(running.main_pid)}, told
+    assert await lab.backend.read_pids(unit.name) == []
+
+
+async def what_a_mixed_stop_leaves_is_killed_once_the_main_process_has_ended(lab: Lab) -> None:
+    hidden = lab.file("left")
+    unit = lab.act("brood", str(hidden), "deaf", timeout_stop_s=600.0, kill_mode=KillMode.MIXED)
+    await lab.start(unit)
+    pid = int(await lab.until_text(hidden))
+    await lab.backend.stop(unit.name)
+    assert not lives(pid)
+    status = await lab.backend.read_status(unit.name)
+    assert (status.active_state, status.result) == (ActiveState.INACTIVE, "success")
 
 
 async def a_frozen_service_is_stopped_without_waiting(lab: Lab) -> None:

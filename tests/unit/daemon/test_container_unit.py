@@ -28,6 +28,7 @@ def test_podman_is_roots_and_what_is_in_it_is_not() -> None:
     assert "--user 991:992 " in text
     assert "src=/var/lib/llmgw/keys/vision.inside,dst=/run/llmgw/key,ro=true" in text
     assert "LoadCredential" not in text
+    assert "\nKillMode=mixed\n" in text, "podman ends what is in it, and clears away behind it"
 
 
 def test_without_an_account_to_switch_to_it_is_our_own() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from units.embedded.parse import UnitUnreadable, parse_unit, split_command
 from units.embedded.quantities import Limit, parse_bytes, parse_limit, parse_seconds, parse_timeout
-from units.model import CREDENTIALS, RestartPolicy, RestartWhen, ServiceType, ServiceUnit, UnitRecord
+from units.model import CREDENTIALS, KillMode, RestartPolicy, RestartWhen, ServiceType, ServiceUnit, UnitRecord
 from units.render import render_unit
 
 INFINITE = Limit(-1, -1)
@@ -126,6 +126,12 @@ def test_a_value_that_makes_no_sense_is_named_and_ignored(line: str, field: str,
     fields = parse(line)
     assert fields[field] == default
     assert fields["unknown"] == (line,)
+
+
+@pytest.mark.parametrize("mode", list(KillMode))
+def test_both_ways_to_kill_that_units_of_ours_have_are_read(mode: KillMode) -> None:
+    fields = parse(f"KillMode={mode}")
+    assert (fields["kill_mode"], fields["unknown"]) == (mode, ())
 
 
 def test_other_ways_to_kill_are_named() -> None:
