@@ -6,7 +6,6 @@ the runtimes: that the daemon does not run is then a finding among the others, n
 
 import asyncio
 import socket
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,7 +63,7 @@ async def examine_without_daemon(session: Session) -> DoctorReport:
     environ, layout = session.environment(), session.layout
     config, complaint = _config(session)
     settings, clock = hardware_settings(config or Config(), layout), SystemClock()
-    probe = Probe(settings.places, clock, _no_owners)
+    probe = Probe(settings.places, clock)
     await probe.read_all()
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     ephemeral, reserved = read_port_ranges()
@@ -98,10 +97,6 @@ def _config(session: Session) -> tuple[Config | None, str]:
         return load_config(session.layout, session.environment()).config, ""
     except (ConfigErrors, ConfigMissing) as error:
         return None, error.message
-
-
-async def _no_owners() -> Mapping[int, str]:
-    return {}
 
 
 def _show(report: DoctorReport, show_all: bool) -> None:

@@ -18,7 +18,8 @@ def firewall_lines(state: FirewallState, now: datetime) -> list[str]:
         lines.append(f"  hint         {state.hint}")
     lines.append(f"  engines      ports {', '.join(state.private_ports)}: {_sources(state.networks, 'nobody else')}")
     lines += [f"  peer         {_peer(peer)}" for peer in state.peers]
-    lines.append(f"  gateway      port {state.gateway_port}: {_sources(state.clients, 'everybody')}")
+    clients = ["the peers", *state.clients] if state.clients and state.peers else state.clients
+    lines.append(f"  gateway      port {state.gateway_port}: {_sources(clients, 'everybody')}")
     if state.mended:
         lines.append(f"  mended       {state.mended} x, last {age(state.drift_at, now)} ago:")
         lines += [f"    {line}" for line in state.drift]

@@ -1,7 +1,5 @@
 """This machine's hardware, for a command: from the daemon, or with our own eyes where none runs."""
 
-from collections.abc import Mapping
-
 from cli.session import Session
 from core.clock import SystemClock
 from core.config.load import ConfigMissing, load_config
@@ -24,13 +22,9 @@ async def read_hardware(session: Session) -> HardwareState:
             raise
     config = config_or_defaults(session)
     settings, clock = hardware_settings(config, session.layout), SystemClock()
-    probe = Probe(settings.places, clock, _no_owners)
+    probe = Probe(settings.places, clock)
     await probe.read_all()
     return build_state(probe.inventory, settings.rules, clock.monotonic_s(), "")
-
-
-async def _no_owners() -> Mapping[int, str]:
-    return {}
 
 
 def config_or_defaults(session: Session) -> Config:

@@ -47,7 +47,7 @@ class Intents:
             self.requested.clear()
 
     def settle(self, runtime_ids: Iterable[str]) -> None:
-        """These have stopped: nothing keeps them from being wanted again."""
+        """These have stopped, or are no longer ours to stop: nothing keeps them from being wanted again."""
         for runtime_id in runtime_ids:
             self.evicted.pop(runtime_id, None)
 

@@ -185,7 +185,8 @@ class Node:
             load = self.admitter.activity.load(runtime_id, now_s)
             running_s = now_s - controller.since_s
             idle_stop_s = runtime.idle_stop_ms / 1000
-            yield Stay(runtime_id, runtime.keep_warm, idle_stop_s, load.is_busy, load.idle_s, running_s)
+            ours = self._may_touch(runtime_id)
+            yield Stay(runtime_id, runtime.keep_warm, idle_stop_s, load.is_busy, load.idle_s, running_s, ours)
 
     def _waits_for_room(self, controller: RuntimeController, config: Config) -> bool:
         if controller.state is RuntimeState.QUEUED:
@@ -217,7 +218,8 @@ class Node:
         config = self.config_use.loaded.config
         for runtime_id in config.runtimes:
             self._controller(runtime_id)
-        self._intents.settle(c.runtime_id for c in self.controllers.values() if c.state in _AT_REST)
+        # What another node owns is not stopped here, so nothing of ours may wait for its stop.
+        self._intents.settle(i for i, c in self.controllers.items() if c.state in _AT_REST or not self._may_touch(i))
         actions = reconcile(wanted_of(config, self._intents), self._seen())
         actions = [action for action in actions if self._may_touch(action.runtime_id)]
         actions = self.admitter.admit(actions, self.controllers, self.preparer, self._intents)

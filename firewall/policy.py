@@ -1,7 +1,8 @@
 """Who may reach which port of this machine: what the rules are made from. Pure.
 
 Engines, gates and the daemon's own ports are private: only the networks named in the config and the other nodes of the
-cluster reach them. The gateway's port is for clients. Loopback passes everywhere and is not even mentioned here.
+cluster reach them. The gateway's port is for clients and for those nodes: what they may ask of engines, they may ask of
+the gateway, where they need a key besides. Loopback passes everywhere and is not even mentioned here.
 """
 
 import ipaddress
@@ -29,11 +30,11 @@ class Policy:
     networks: tuple[Network, ...]
     """Who reaches the private ports."""
     peers: tuple[Peer, ...]
-    """Who else does; each address once, IPv4 first."""
+    """Who else does, and reaches the gateway's port whoever else may; each address once, IPv4 first."""
     gateway_port: int
     """0: no rule about it."""
     clients: tuple[Network, ...]
-    """Who reaches the gateway's port."""
+    """Who reaches the gateway's port beside the peers."""
 
 
 def build_policy(config: Config, *, engine_ports: Iterable[int] = (), peers: Mapping[str, str] | None = None) -> Policy:

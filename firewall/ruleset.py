@@ -87,6 +87,8 @@ def _rules(counts: Counts) -> list[Object]:
         rule("input", "llmgw: to private ports", _match(_field("tcp", "dport"), "@private_ports"), _jump(_PRIVATE)),
         rule(_GATEWAY, "llmgw: clients, IPv4", _match(_field("ip", "saddr"), "@clients4"), accept),
         rule(_GATEWAY, "llmgw: clients, IPv6", _match(_field("ip6", "saddr"), "@clients6"), accept),
+        rule(_GATEWAY, "llmgw: peers at the gateway, IPv4", _match(_field("ip", "saddr"), "@peers4"), accept),
+        rule(_GATEWAY, "llmgw: peers at the gateway, IPv6", _match(_field("ip6", "saddr"), "@peers6"), accept),
         rule(_GATEWAY, "llmgw: no client", None, drop),
         rule(_PRIVATE, "llmgw: networks, IPv4", _match(_field("ip", "saddr"), "@networks4"), accept),
         rule(_PRIVATE, "llmgw: networks, IPv6", _match(_field("ip6", "saddr"), "@networks6"), accept),

@@ -26,6 +26,10 @@ Owners = Callable[[], Awaitable[Mapping[int, str]]]
 """Asks for the processes of our units: pid -> runtime."""
 
 
+async def _no_owners() -> Mapping[int, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where to look. All of it can be somewhere else in a test."""
@@ -41,7 +45,8 @@ class Places:
 class Probe:
     """Reads one machine; holds the inventory."""
 
-    def __init__(self, places: Places, clock: Clock, owners: Owners) -> None:
+    def __init__(self, places: Places, clock: Clock, owners: Owners = _no_owners) -> None:
+        """Without `owners` no process on a card is anybody's: so looks who is no daemon."""
         self.inventory = Inventory()
         self._clock = clock
         self._owners = owners

@@ -17,6 +17,8 @@ class Stay:
     """Since its last request ended; None: it never had one."""
     running_s: float
     """Since it serves; a load must not count as idleness."""
+    ours: bool = True
+    """False: another node owns it, and decides how long it stays."""
 
 
 def idle_runtimes(stays: Iterable[Stay]) -> list[str]:
@@ -25,7 +27,7 @@ def idle_runtimes(stays: Iterable[Stay]) -> list[str]:
 
 
 def _is_over(stay: Stay) -> bool:
-    if stay.keep_warm or stay.busy or stay.idle_stop_s <= 0:
+    if not stay.ours or stay.keep_warm or stay.busy or stay.idle_stop_s <= 0:
         return False
     unused_s = stay.running_s if stay.idle_s is None else min(stay.idle_s, stay.running_s)
     return unused_s >= stay.idle_stop_s

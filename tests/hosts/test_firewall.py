@@ -68,6 +68,9 @@ def test_the_gateways_port_is_for_everybody_or_for_the_clients_that_are_named(la
     lab.configure(f"firewall:\n  clients: [{lab.address(4, 'peer')}, {lab.address(6, 'peer')}]\n")
     assert lab.who_reaches(GATEWAY) == SELF | PEER
     assert lab.who_reaches(ENGINE) == SELF
+    peer = in_cluster(lab, endpoint=f"http://[{lab.address(6, 'peer')}]:8100", backendHost=lab.address(4, "peer"))
+    lab.configure(f"firewall:\n  clients: [203.0.113.9]\n{peer}")
+    assert lab.who_reaches(GATEWAY) == SELF | PEER, "a node of the cluster is let in whoever the clients are"
 
 
 def test_it_is_switched_live_and_the_config_keeps_its_comments(lab: Guarded) -> None:

@@ -57,6 +57,12 @@ PEERS = [
 ]  # fmt: skip
 
 
+def test_peers_reach_the_gateway_beside_the_clients_that_are_named() -> None:
+    for peers, said in ((PEERS, "this machine, the peers, 10.9.0.0/16"), ([], "this machine, 10.9.0.0/16")):
+        state = structs.replace(GUARDED, clients=["10.9.0.0/16"], peers=peers)
+        assert f"  gateway      port 8100: {said}" in firewall_lines(state, NOW)
+
+
 def test_peers_are_named_with_their_nodes_and_with_what_is_wrong() -> None:
     state = structs.replace(GUARDED, peers=PEERS)
     assert [line for line in firewall_lines(state, NOW) if line.startswith("  peer ")] == [

@@ -178,7 +178,7 @@ def test_a_table_that_is_shown_with_counts_is_the_same_without_them() -> None:
 def test_every_rule_has_a_counter_and_a_comment_of_its_own() -> None:
     rules: list[Any] = [item["rule"] for item in build_table(WANTED) if "rule" in item]
     assert all(any("counter" in expression for expression in rule["expr"]) for rule in rules)
-    assert len({rule["comment"] for rule in rules}) == len(rules) == 11
+    assert len({rule["comment"] for rule in rules}) == len(rules) == 13
 
 
 def test_the_text_reads_as_nft_writes_it() -> None:
@@ -186,6 +186,7 @@ def test_the_text_reads_as_nft_writes_it() -> None:
     assert "\tset networks4 {\n\t\ttype ipv4_addr\n\t\tflags interval\n\t\telements = { 10.0.0.0/24 }\n\t}\n" in text
     assert "\t\telements = { 8201-8299 }\n" in text
     assert '\t\tip6 saddr @clients6 counter accept comment "llmgw: clients, IPv6"\n' in text
+    assert '\t\tip saddr @peers4 counter accept comment "llmgw: peers at the gateway, IPv4"\n' in text
     assert "\t\ttype filter hook input priority -10; policy accept;\n" in text
     assert render_script(build_table(WANTED)).startswith("add table inet llmgw\ndelete table inet llmgw\ntable inet")
 
