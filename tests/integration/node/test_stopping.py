@@ -76,6 +76,13 @@ def starts(state: Path) -> list[str]:
     return re.findall(r"runtime_start .*?runtime=(\w+)", (state / "log" / "daemon.log").read_text())
 
 
+def edit(config: Path, before: str, after: str) -> None:
+    """In one step: a file that is half written would be read as one that wants less."""
+    new = config.with_suffix(".new")
+    new.write_text(config.read_text().replace(before, after))
+    new.replace(config)
+
+
 def is_ending(runtime: RuntimeStatus) -> bool:
     return runtime.state in ("draining", "stopping")
 
@@ -100,10 +107,9 @@ async def test_one_that_was_idle_comes_back_for_a_request_that_its_stop_met(tmp_
     async with stage(tmp_path, f"{{a: {{{DEAF}}}}}") as one:
         assert (await one.ask("a")).status == 200
         pid = await one.pid_of("a")
-        config = tmp_path / "config.yaml"
-        config.write_text(config.read_text().replace(PATIENT, f"{PATIENT}, idleStopMs: 1"))
+        edit(tmp_path / "config.yaml", PATIENT, f"{PATIENT}, idleStopMs: 1")
         await one.until("a", is_ending)
-        config.write_text(config.read_text().replace("idleStopMs: 1", "idleStopMs: 0"))
+        edit(tmp_path / "config.yaml", "idleStopMs: 1", "idleStopMs: 0")
         asked = one.ask("a")
         await one.until_waited("a")
         one.end(pid)
