@@ -96,7 +96,10 @@ async def test_stopping_ends_a_child_that_ignores_sigterm_and_what_it_started(tm
         pids = [int(line) for line in await wait_lines(tmp_path / "seen", 2)]
         await child.stop(0.2)
 
-    assert not any(is_alive(pid) for pid in pids)
+    # Killed with its parent, whose end is what was waited for: its own may take a busy machine a moment more.
+    async with asyncio.timeout(WAIT_S):
+        while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - it is nobody's child: there is no event
+            await asyncio.sleep(0.01)
 
 
 async def test_a_hurry_does_not_wait_for_the_grace(tmp_path: Path) -> None:
