@@ -80,7 +80,7 @@ def create_app(environ: Mapping[str, str] | None = None) -> FastLane:
     meter = Meter(source, clock)
     usage = UsageReporter(daemon, meter, Spool(layout.gateway_state), source, log)
     tracing = Tracing(state, log, counting.count_spans)
-    endings = Endings(requests, limiter, meter, counting, tracing)
+    endings = Endings(requests, meter, counting, of_marked=(limiter, tracing))
     dispatcher = Dispatcher(state, loads, endings, Accountant(), limiter, tracing)
 
     app: FalconApp = App(

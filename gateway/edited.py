@@ -187,7 +187,7 @@ class EditedAnswer:
     def _ask(self, target: Target, route: RouteTarget, headers: Headers) -> exchange:
         path, body = self._edit.request(route)
         return exchange(
-            target, method=b"POST", path=path, headers=headers, body=body, added=self._plan.request_lines,
+            target, method=b"POST", path=path, headers=headers, body=body, added=self._plan.request_lines(),
             first_byte_timeout_s=self._plan.first_byte_timeout_s,
             between_bytes_timeout_s=self._plan.between_bytes_timeout_s,
         )  # fmt: skip

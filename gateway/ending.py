@@ -36,22 +36,22 @@ class RequestRecord(msgspec.Struct):
     """As the client wrote it, cut to a sane length: any text at all."""
     served: str = ""
     """The id of the model that it means; empty while it is not known to be one of ours."""
+    client: str = ""
+    """Its address, as far as it can be trusted (`gateway.client_address`); empty: a unix socket."""
+    key: str = ""
+    """The key's name, never the key; empty: open access."""
+    request_bytes: int = 0
+    """Of the request's body."""
     stream: bool = False
     wants_usage: bool = False
     """The client asked for the usage of its stream, and will see it."""
     has_stream_options: bool = False
     """The request has some, whatever they say."""
-    client: str = ""
-    """Its address, as far as it can be trusted (`gateway.client_address`); empty: a unix socket."""
-    key: str = ""
-    """The key's name, never the key; empty: open access."""
     target: str = ""
     """Whose answer the client got, or who was asked last; empty: nobody was."""
     attempts: int = 0
     status: int = 0
     """What the client was told; 0: it left before that."""
-    request_bytes: int = 0
-    """Of the request's body."""
     size_bytes: int = 0
     """Of the answer's body."""
     first_byte_s: float = 0.0
@@ -96,10 +96,11 @@ class Listener(Protocol):
 
 
 class Endings:
-    """Tells the listeners, in their order."""
+    """Tells the listeners, in their order; `of_marked` only of requests that hold a place or are traced."""
 
-    def __init__(self, *listeners: Listener) -> None:
+    def __init__(self, *listeners: Listener, of_marked: tuple[Listener, ...] = ()) -> None:
         self._listeners = listeners
+        self._of_marked = of_marked
 
     def tell(self, record: RequestRecord) -> None:
         """The request is over. What is told a second time is not heard: one that leaves may end twice."""
@@ -108,3 +109,6 @@ class Endings:
         record.ended_s = monotonic()
         for listener in self._listeners:
             listener.request_ended(record)
+        if record.place is not None or record.trace is not None:
+            for listener in self._of_marked:
+                listener.request_ended(record)

@@ -45,7 +45,7 @@ class FastLane:
     def plan_directly(self, stream: ClientStream) -> InferencePlan | None:
         """Asked by our own server (`core.http.direct`) before there is a task or a scope."""
         routes = self._state.routes
-        if routes is not None and routes.lookup.cors:
+        if routes is not None and routes.lookup.cors.origins:
             stream.added = routes.lookup.cors.lines(stream.path, stream.headers)
         resource = self._resources.get(stream.path) if stream.method == b"POST" else None
         return resource.plan_relay(stream) if resource is not None else None

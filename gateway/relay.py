@@ -58,7 +58,7 @@ class InferencePlan(RelayPlan):
     """One request's way over its targets. It comes with a slot of the first; whoever makes it must `close` it."""
 
     __slots__ = (
-        "_candidates", "_dispatcher", "_doubts", "_has_adapters", "_has_slot", "_held", "_next", "_probed", "_sent",
+        "_candidates", "_dispatcher", "_doubts", "_is_adapter", "_has_slot", "_held", "_next", "_probed", "_sent",
         "_unit", "_upstreams", "between_bytes_timeout_s", "edits_body", "first_byte_timeout_s", "is_short", "path",
         "progress", "record", "says", "why",
     )  # fmt: skip
@@ -67,8 +67,9 @@ class InferencePlan(RelayPlan):
 
     def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
         self, dispatcher: Dispatcher, upstreams: Mapping[str, Upstream], order: Order, record: RequestRecord, unit: int,
-        path: bytes = b"",
+        is_adapter: bool, path: bytes = b"",
     ) -> None:  # fmt: skip
+        """`is_adapter`: the model is one, so that a stay of it goes with each slot."""
         self.path = path
         self._dispatcher = dispatcher
         self._upstreams = upstreams
@@ -85,9 +86,8 @@ class InferencePlan(RelayPlan):
         self._unit = unit
         self._has_slot = True
         """Of the first candidate, taken before this was made and not used yet."""
-        self._has_adapters = any(target.adapter for target in order.targets)
-        """Whether the model is an adapter: then a stay of it goes with each slot."""
-        if self._has_adapters:
+        self._is_adapter = is_adapter
+        if is_adapter:
             self._enter(upstreams[order.targets[0].id])
         self._held: list[Upstream] = []
         self.is_short = False
@@ -95,7 +95,7 @@ class InferencePlan(RelayPlan):
         self.record = record
         record.why = order.why
         self.says = record.trace.says if record.trace is not None else _NOTHING
-        self.edits_body = may_be_asked(record)
+        self.edits_body = record.stream and may_be_asked(record)
         self.progress: Progress | None = None
         """How the relay stands, while it does."""
 
@@ -162,7 +162,7 @@ class InferencePlan(RelayPlan):
                 continue
             if upstream.load.slots.try_take(self._unit):
                 self._upstreams = routes.upstreams
-                if self._has_adapters:
+                if self._is_adapter:
                     self._enter(upstream)
                 return upstream
             self.is_short = True
@@ -170,7 +170,7 @@ class InferencePlan(RelayPlan):
 
     def _is_loaded(self, routes: Routes, target_id: str) -> bool:
         """Whether the target has the model's adapter now, where it needs one."""
-        if not self._has_adapters:
+        if not self._is_adapter:
             return True
         entry = routes.lookup.models.get(self.record.served)
         return entry is not None and any(target.id == target_id and target.is_usable for target in entry.model.targets)
@@ -187,7 +187,7 @@ class InferencePlan(RelayPlan):
             upstream = self._upstreams[self._candidates[0].id]
             load = upstream.load
             load.slots.release(self._unit)
-            if self._has_adapters:
+            if self._is_adapter:
                 self._leave(upstream)
             if self.why is Why.PROBE:
                 load.health.end_probe()
@@ -213,7 +213,6 @@ class InferencePlan(RelayPlan):
     def _route(self, target: Target) -> RouteTarget:
         return next(candidate for candidate in self._candidates if candidate.id == target.name)
 
-    @property
     def request_lines(self) -> bytes:
         record = self.record
         lines = b"" if record.trace is None else record.trace.line
@@ -226,7 +225,7 @@ class InferencePlan(RelayPlan):
         record.target = target.name
         if self._doubts is not None:
             self._settle_doubts(target)
-        lines = b"x-request-id: %b\r\n%b" % (record.request_id.encode("ascii"), self._upstreams[target.name].header)
+        lines = b"x-request-id: " + record.request_id.encode() + b"\r\n" + self._upstreams[target.name].header
         return lines if record.place is None else lines + record.place.header_lines()
 
     def _settle_doubts(self, target: Target) -> None:
@@ -237,11 +236,6 @@ class InferencePlan(RelayPlan):
             health.worked(self._doubts)
             self._doubts = None
             self._end_probe(health)
-
-    def attempt_ended(self, attempt: Attempt) -> None:
-        if self.record.trace is not None:
-            self.record.trace.over(attempt)
-        self._release(attempt)
 
     def ended(self, outcome: RelayOutcome) -> None:
         # A target that was named for a retry which the client did not wait for was never asked.
@@ -263,10 +257,15 @@ class InferencePlan(RelayPlan):
             record.status = outcome.status or 0
             self._dispatcher.accountant.fill(record, outcome)
             self._dispatcher.endings.tell(record)
+        else:
+            self._unanswered()
+
+    def _unanswered(self) -> None:
+        """No target gave an answer; whoever made this plan tells the end, or begins anew."""
 
     def _end(self, upstream: Upstream) -> None:
         upstream.load.end(self, self._unit)
-        if self._has_adapters:
+        if self._is_adapter:
             self._leave(upstream)
 
     def _enter(self, upstream: Upstream) -> None:
@@ -279,7 +278,9 @@ class InferencePlan(RelayPlan):
         if adapter:
             upstream.load.leave(adapter)
 
-    def _release(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: Attempt) -> None:
+        if self.record.trace is not None:
+            self.record.trace.over(attempt)
         for upstream in self._held:
             if upstream.target is attempt.target:
                 self._held.remove(upstream)
@@ -299,10 +300,9 @@ class DirectPlan(InferencePlan):
 
     __slots__ = ()
 
-    def ended(self, outcome: RelayOutcome) -> None:
-        super().ended(outcome)
+    def _unanswered(self) -> None:
         place = self.record.place
-        if place is None or self.record.ended_s:
+        if place is None:
             return
         # Nobody is bound to come and tell this end: the client may be gone before the application is asked.
         if self.is_short:

@@ -22,7 +22,7 @@ class RequestIds:
     """Ids for requests that bring none: a random start per process and a counter, so no two ever meet."""
 
     def __init__(self) -> None:
-        self._prefix = os.urandom(6).hex()
+        self._prefix = f"{os.urandom(6).hex()}-"
         self._count = 0
 
     def read_or_make(self, offered: bytes) -> str:
@@ -30,7 +30,7 @@ class RequestIds:
         if offered and _SANE_ID.fullmatch(offered):
             return offered.decode("ascii")
         self._count += 1
-        return f"{self._prefix}-{self._count:x}"
+        return f"{self._prefix}{self._count}"
 
 
 class RequestLog:

@@ -40,6 +40,8 @@ class ModelEntry:
     """Path -> the targets that serve it now, in the daemon's order."""
     is_renamed: bool = False
     """Whether a target knows the model by another name than its id, or may answer under one."""
+    is_adapter: bool = False
+    """Whether a target must have an adapter loaded to serve it."""
 
     def upstream_name(self, target: RouteTarget) -> str:
         """What the target's engine calls this model."""
@@ -81,7 +83,8 @@ def build_lookup(table: RouteTable, before: Lookup | None = None) -> Lookup:
     is_same = before is not None and (before.table.keys, before.table.security) == (table.keys, table.security)
     models: dict[str, ModelEntry] = {}
     for model in table.models:
-        entry = ModelEntry(model, _ready_by_path(model), _is_renamed(model))
+        is_adapter = any(target.adapter for target in model.targets)
+        entry = ModelEntry(model, _ready_by_path(model), _is_renamed(model), is_adapter)
         models.setdefault(model.id, entry)
     for model in table.models:
         for alias in model.aliases:

@@ -38,7 +38,7 @@ class EventDialect(Protocol):
 class Patience:
     """One client's silence."""
 
-    __slots__ = ("_collected", "_dialect", "_is_refusal", "_since_s", "_size", "_status", "has_begun")
+    __slots__ = ("_collected", "_dialect", "_is_refusal", "_since_s", "_size", "_status")
 
     def __init__(self, dialect: EventDialect, now_s: float) -> None:
         self._dialect = dialect
@@ -47,8 +47,6 @@ class Patience:
         self._status = 0
         self._is_refusal = False
         self._collected = b""
-        self.has_begun = False
-        """Whether the head of the stream went out before there was an answer."""
 
     def is_due(self, size_bytes: int, now_s: float, limit_s: float) -> bool:
         """Whether a comment is due, `size_bytes` of the answer's body having been written so far; asking counts."""
@@ -62,7 +60,6 @@ class Patience:
 
     def begin(self, *, chunked: bool, close: bool, added: bytes = b"") -> bytes:
         """The head of the stream, and its first comment."""
-        self.has_begun = True
         return b"%b%bcontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n%b%b%b\r\n%b" % (
             STATUS_LINES[200],
             date_line(),

@@ -96,7 +96,6 @@ class RelayPlan:
     """From the request's last byte to the head of the response; None: as long as it takes."""
     between_bytes_timeout_s: float | None = None
 
-    @property
     def request_lines(self) -> bytes:
         """Header lines to add to the request to the target that `next_target` named last, each ended by CR LF."""
         return b""

@@ -64,8 +64,8 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_active", "_body_size", "_closing", "_deadline", "_fields", "_head_size", "_headers", "_held", "_in_body",
         "_incoming", "_is_deaf", "_is_fresh", "_limits", "_misses", "_owes_continue", "_parser", "_parts", "_queued",
-        "_refusal", "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client", "is_paused",
-        "peer", "server", "transport",
+        "_refusal", "_remembered", "_service", "_split", "_target", "_version", "_waiting_bytes", "client",
+        "is_draining", "is_paused", "peer", "server", "transport",
     )  # fmt: skip
 
     def __init__(self, service: Service) -> None:
@@ -95,6 +95,8 @@ class ServerConnection(asyncio.Protocol):
         self._misses = 0
         self._is_deaf = False
         self._is_fresh = True
+        self.is_draining = False
+        """Whether the present answer is the last."""
         self.is_paused = False
         self.transport: asyncio.Transport | None = None
         self.peer: Peer | None = None
@@ -109,6 +111,7 @@ class ServerConnection(asyncio.Protocol):
             # uvloop writes at once what is over the limit, and the rest one turn of the loop and one more poll later.
             # Under TLS every write would reach a limit of nothing: half of them would pause us, with nobody to resume.
             self.transport.set_write_buffer_limits(0)
+        self.is_draining = self._service.is_draining
         self._read_addresses(transport)
         self._deadline = monotonic() + self._limits.head_timeout_s
         self._service.opened(self)
@@ -261,8 +264,8 @@ class ServerConnection(asyncio.Protocol):
     def _make_stream(self, parser: HttpRequestParser, body: bytes, incoming: Incoming | None = None) -> ClientStream:
         path, query = self._split
         stream = ClientStream(
-            self, method=parser.get_method(), path=path, query=query, version=self._version,
-            headers=self._headers, body=body, keep_alive=parser.should_keep_alive(),
+            self, parser.get_method(), path, query, self._version, body, parser.should_keep_alive(), self._headers,
+            None, b"",
         )  # fmt: skip
         stream.incoming = incoming
         return stream
@@ -298,11 +301,10 @@ class ServerConnection(asyncio.Protocol):
         if found is None or len(found[1]) > self._limits.body_bytes:
             return False
         self._misses = 0
+        digits, body = found
         stream = ClientStream(
-            self, method=remembered.method, path=remembered.path, query=remembered.query, version="1.1",
-            headers=remembered.headers(found[0]), body=found[1], keep_alive=True,
-        )  # fmt: skip
-        stream.remembered = remembered
+            self, remembered.method, remembered.path, remembered.query, "1.1", body, True, None, remembered, digits
+        )
         self._start(stream)
         return True
 
@@ -405,7 +407,7 @@ class ServerConnection(asyncio.Protocol):
                 self._is_deaf = False
                 transport.resume_reading()
             self._feed(held)
-        elif self._service.is_draining and not self._head_size:
+        elif self.is_draining and not self._head_size:
             self._close()
 
     # endings
@@ -442,6 +444,7 @@ class ServerConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close now if nothing is being asked or answered; else the present answer is the last."""
+        self.is_draining = True
         if self._active is not None or self._head_size or self._in_body:
             return
         if self._is_fresh:
@@ -481,10 +484,6 @@ class ServerConnection(asyncio.Protocol):
         """Whether less waits to be written than when this was asked last."""
         before, self._waiting_bytes = self._waiting_bytes, transport.get_write_buffer_size()
         return self._waiting_bytes < before
-
-    @property
-    def is_draining(self) -> bool:
-        return self._service.is_draining
 
     def _read_addresses(self, transport: asyncio.BaseTransport) -> None:
         raw = transport.get_extra_info("socket")

@@ -13,11 +13,19 @@ from typing import Protocol
 
 from core.http.date import date_line
 from core.http.framing import ResponseFraming, strip_framing
-from core.http.heads import Delimiter, foreign_fields, foreign_lines, is_event_stream, request_head, response_head
+from core.http.heads import (
+    Delimiter,
+    foreign_fields,
+    foreign_lines,
+    head_to_length,
+    is_event_stream,
+    request_head,
+    response_head,
+)
 from core.http.patience import LAST_CHUNK, ends_between_events, frame
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
-from core.http.repeat import RememberedResponse
+from core.http.repeat import RememberedRequest, RememberedResponse
 from core.http.trim import Trimmer
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
@@ -30,27 +38,28 @@ _MOST_RECENT = 8
 _REFUSAL_BYTES = 64 << 10
 
 
+class ClientConnection(Protocol):
+    """The way to the client, and how it stands."""
+
+    transport: asyncio.Transport | None
+    is_paused: bool
+    is_draining: bool
+
+
 class Client(Protocol):
-    """What the relay needs of the client's side (`core.http.stream.ClientStream`)."""
+    """What the relay needs of the client's side (`core.http.stream.ClientStream`). No properties: they cost a call."""
 
     method: bytes
     version: str
     keep_alive: bool
     added: bytes
     """Header lines for the answer."""
+    has_begun: bool
+    """Whether the client has got the head of an event stream already (`core.http.patience`)."""
+    remembered: RememberedRequest | None
 
     @property
-    def transport(self) -> asyncio.Transport | None: ...
-
-    @property
-    def is_paused(self) -> bool: ...
-
-    @property
-    def is_draining(self) -> bool: ...
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the client has got the head of an event stream already (`core.http.patience`)."""
+    def connection(self) -> ClientConnection: ...
 
     def upstream_lines(self, without: frozenset[bytes]) -> bytes:
         """What of its request's fields an upstream sees, less these."""
@@ -58,7 +67,7 @@ class Client(Protocol):
     def relay_settled(self, outcome: RelayOutcome | None) -> None:
         """Called once: None when the head of a response was passed on or the client left; else why there is none."""
 
-    def relay_done(self, *, clean: bool, reset: bool) -> None:
+    def finish(self, *, clean: bool, reset: bool) -> None:
         """Called once, when the rest of a response was passed on, or will never be."""
 
 
@@ -143,7 +152,7 @@ class Relay:
         limit_s = self._plan.between_bytes_timeout_s if is_answered else self._plan.first_byte_timeout_s
         if limit_s is None or now - since < limit_s or self._connection is None:
             return
-        if self._client.is_paused:
+        if self._client.connection.is_paused:
             # It is the client who is not reading; that has a limit of its own.
             self._seen = (size, now)
             return
@@ -169,12 +178,13 @@ class Relay:
 
     @property
     def size_bytes(self) -> int:
-        self._settle()
+        if self._recent:
+            self._settle()
         return self._size
 
     @property
     def is_held_back(self) -> bool:
-        return self._client.is_paused
+        return self._client.connection.is_paused
 
     # towards the upstream
 
@@ -194,19 +204,34 @@ class Relay:
             self._send(self._target, connection)
 
     def _send(self, target: Target, connection: UpstreamConnection) -> None:
-        client, body = self._client, self._body
+        client, plan, body = self._client, self._plan, self._body
         self._connection = connection
         self._was_sent = True
-        if self._plan.edits_body:
-            body = self._plan.request_body(target, body)
-        lines = client.upstream_lines(self._plan.says) + self._plan.request_lines
-        if target.is_foreign:
-            lines = foreign_lines(lines)
-        head = request_head(client.method, target.path_of(self._path), lines, fixed=target.fixed, length=len(body))
-        if self._plan.first_byte_timeout_s is not None or self._plan.between_bytes_timeout_s is not None:
+        if plan.edits_body:
+            body = plan.request_body(target, body)
+        lines, remembered = plan.request_lines(), client.remembered
+        if remembered is None or lines or plan.says or not body:
+            lines = client.upstream_lines(plan.says) + lines
+            if target.is_foreign:
+                lines = foreign_lines(lines)
+            head = request_head(client.method, target.path_of(self._path), lines, fixed=target.fixed, length=len(body))
+        else:
+            head = self._head_again(remembered, target) + b"%d\r\n\r\n" % len(body)
+        if plan.first_byte_timeout_s is not None or plan.between_bytes_timeout_s is not None:
             self._seen = (0, monotonic())
             target.pool.watch(self)
-        connection.begin(self, head, body, head_only=client.method == b"HEAD")
+        connection.begin(self, head, body, client.method == b"HEAD")
+
+    def _head_again(self, remembered: RememberedRequest, target: Target) -> bytes:
+        """The head for a request like the one before it, up to the length's digits."""
+        asked_of, path, head = remembered.asked
+        if asked_of is not target or path != self._path:
+            client = self._client
+            lines = client.upstream_lines(self._plan.says)
+            lines = foreign_lines(lines) if target.is_foreign else lines
+            head = head_to_length(client.method, target.path_of(self._path), lines, fixed=target.fixed)
+            remembered.asked = (target, self._path, head)
+        return head
 
     def _try_next(self, ended: Ended, detail: str) -> None:
         attempt = self._attempt_over(ended, detail)
@@ -244,21 +269,25 @@ class Relay:
 
     def whole(self, remembered: RememberedResponse, digits: bytes, body: bytes) -> None:
         client, target = self._client, self._target
-        transport = client.transport
+        connection = client.connection
+        transport = connection.transport
         if transport is None or target is None or client.has_begun:
             return
         self._status = remembered.status
         self._first_byte = self._first_data = monotonic() - self._begun
-        added = date_line() + client.added + self._plan.response_headers(target)
-        if client.is_draining or not client.keep_alive:
+        end = b"\r\n"
+        if connection.is_draining or not client.keep_alive:
             client.keep_alive = False
-            added += b"connection: close\r\n"
+            end = b"connection: close\r\n\r\n"
+        added = self._plan.response_headers(target)
         self._size = len(body)
         if len(body) <= _LONG_READ_BYTES:
             self._tail = body
         else:
             self._begin, self._tail = body[:_BEGIN_BYTES], body[-_LONG_READ_BYTES:]
-        transport.write(remembered.head(digits, added) + body)
+        transport.write(
+            b"".join((remembered.before, digits, remembered.after, date_line(), client.added, added, end, body))
+        )
         client.relay_settled(None)
 
     def data(self, data: bytes) -> None:
@@ -283,8 +312,9 @@ class Relay:
 
     def complete(self) -> None:
         self._connection = None
-        refusal = self._refusal
-        self._attempt_over(Ended.COMPLETE, "", refusal.status if refusal is not None else None)
+        target, refusal = self._target, self._refusal
+        if target is not None:
+            self._note(Attempt(target, Ended.COMPLETE, self._status if refusal is None else refusal.status))
         self._end(Ended.COMPLETE)
 
     def failed(self, ended: Ended, detail: str, reused: bool) -> None:
@@ -323,7 +353,7 @@ class Relay:
 
     def _pass_on(self, framing: ResponseFraming, target: Target) -> None:
         client = self._client
-        transport = client.transport
+        transport = client.connection.transport
         if transport is None:
             return
         self._status = framing.status
@@ -340,20 +370,21 @@ class Relay:
             self._trim(framing, target)
         self._body = b""
         self._write = self._write_first
-        if client.is_paused:
+        if client.connection.is_paused:
             self.pause()
         client.relay_settled(None)
 
     def _head_on(self, framing: ResponseFraming, target: Target) -> None:
         """The head as the upstream gave it, to go out with the body's first bytes."""
         client = self._client
+        closes = not client.keep_alive or client.connection.is_draining
         added = date_line() + client.added + self._plan.response_headers(target)
         headers = foreign_fields(framing.headers) if target.is_foreign else framing.headers
         self._pending, self._delimiter = response_head(
             framing.status, headers, added=added, decoded=self.decodes,
-            bodiless=framing.complete, close=not client.keep_alive or client.is_draining,
+            bodiless=framing.complete, close=closes,
         )  # fmt: skip
-        if self._delimiter is Delimiter.CLOSE or client.is_draining:
+        if closes or self._delimiter is Delimiter.CLOSE:
             client.keep_alive = False
         self._events = bool(self._plan.error_event) and is_event_stream(framing.headers)
 
@@ -424,10 +455,10 @@ class Relay:
         chunked = self._delimiter is Delimiter.CHUNKS and not self._frames
         return ends_between_events(self._tail, chunked=chunked, is_cut=self._size > len(self._tail))
 
-    def _attempt_over(self, ended: Ended, detail: str, status: int | None = None) -> Attempt:
+    def _attempt_over(self, ended: Ended, detail: str) -> Attempt:
         if self._target is None:
             raise RuntimeError("an attempt without a target")
-        attempt = Attempt(self._target, ended, self._status if status is None else status, detail)
+        attempt = Attempt(self._target, ended, self._status, detail)
         self._note(attempt)
         return attempt
 
@@ -452,14 +483,15 @@ class Relay:
         self._transport = None
         if self._status is not None:
             # Without chunks or a length only a reset tells the client that the answer is not whole.
-            self._client.relay_done(clean=clean, reset=not clean and self._delimiter is Delimiter.CLOSE)
+            self._client.finish(clean=clean, reset=not clean and self._delimiter is Delimiter.CLOSE)
             self._plan.ended(outcome)
         else:
             self._plan.ended(outcome)
             self._client.relay_settled(None if ended is Ended.CLIENT_GONE else outcome)
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
-        self._settle()
+        if self._recent:
+            self._settle()
         return RelayOutcome(
             ended,
             self._status,
@@ -469,7 +501,7 @@ class Relay:
             self._tail,
             self._target,
             self._attempts,
-            self._told_refusal(),
+            self._told_refusal() if self._refusal is not None else None,
             self._begin,
             self._was_sent,
             self._first_data,

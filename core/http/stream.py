@@ -26,6 +26,7 @@ class Connection(Protocol):
 
     transport: asyncio.Transport | None
     is_paused: bool
+    is_draining: bool
     peer: Peer | None
     client: tuple[str, int] | None
     server: tuple[str, int | None] | None
@@ -36,36 +37,38 @@ class Connection(Protocol):
 
     def become_websocket(self, stream: "ClientStream") -> WebSocket: ...
 
-    @property
-    def is_draining(self) -> bool: ...
-
 
 class ClientStream:
     """A request whose body has arrived, and the way back to its client."""
 
     __slots__ = (
-        "_body_sent", "_chunked", "_connection", "_dialect", "_direct_plan", "_drained", "_gone", "_head",
+        "_body_sent", "_chunked", "_dialect", "_digits", "_direct_plan", "_drained", "_gone", "_head", "_headers",
         "_is_between_events", "_is_events", "_is_gone", "_is_over", "_is_relayed", "_patience", "_relay", "_sent_bytes",
-        "_settled", "_silent", "_socket", "_started", "_was_asked", "added", "body", "failure",
-        "headers", "incoming", "keep_alive", "method", "path", "query", "remembered", "task", "version",
+        "_settled", "_silent", "_socket", "_started", "_was_asked", "added", "body", "connection", "failure",
+        "has_begun", "incoming", "keep_alive", "method", "path", "query", "remembered", "task", "version",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - the parts of a request, made in one place
-        self, connection: Connection, *, method: bytes, path: bytes, query: bytes, version: str, headers: Headers,
-        body: bytes, keep_alive: bool,
+    def __init__(  # noqa: PLR0913 - the parts of a request, made in one place; by position, for it is made each time
+        self, connection: Connection, method: bytes, path: bytes, query: bytes, version: str, body: bytes,
+        keep_alive: bool, headers: Headers | None, remembered: RememberedRequest | None, digits: bytes,
     ) -> None:  # fmt: skip
+        """`headers` may be left to `remembered`, which knows them with these digits of their length."""
+        self.connection = connection
         self.method = method
         self.path = path
         self.query = query
         self.version = version
-        self.headers = headers
         self.body = body
         """The whole body."""
         self.keep_alive = keep_alive and version == "1.1"
+        self.remembered = remembered
+        self._headers = headers
+        self._digits = digits
         self.added = b""
         """Header lines for the answer, whoever gives it, each with its line end."""
         self.task: asyncio.Task[None] | None = None
-        self._connection = connection
+        self.has_begun = False
+        """Whether the client has got the head of a stream, and comments, before there was an answer."""
         self._relay: Relay | None = None
         self._gone: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -88,9 +91,16 @@ class ClientStream:
         self._socket: WebSocket | None = None
         self.failure: tuple[RelayPlan, RelayOutcome] | None = None
         """Of a direct relay (`core.http.direct`), when the application is asked after it."""
-        self.remembered: RememberedRequest | None = None
         self.incoming: Incoming | None = None
         """The body, where it is read while it arrives; `body` is empty then."""
+
+    @property
+    def headers(self) -> Headers:
+        """Of the request. Made when somebody asks: for one that is like the one before nobody does."""
+        found = self._headers
+        if found is None:
+            found = self._headers = self.remembered.headers(self._digits) if self.remembered is not None else []
+        return found
 
     async def relay(self, plan: RelayPlan, *, path: bytes = b"", body: bytes | None = None) -> RelayOutcome | None:
         """Let an upstream answer this request.
@@ -100,10 +110,12 @@ class ClientStream:
         tells of the end), or the client left. Otherwise the outcome says why no target gave a response, and the
         application answers as if it had never asked.
         """
-        if self._is_gone or self._connection.transport is None:
+        if self._is_gone or self.connection.transport is None:
             return None
         self._settled = asyncio.get_running_loop().create_future()
-        self._start_relay(plan, path or plan.path, self.body if body is None else body)
+        self._is_relayed = True
+        self._relay = Relay(self, plan, path or plan.path or self._target(), self.body if body is None else body)
+        self._relay.start()
         return await self._settled
 
     def accept_websocket(self) -> WebSocket:
@@ -111,9 +123,9 @@ class ClientStream:
 
         Raises: WebSocketExpected when the request asks for none; ClientDisconnectedError.
         """
-        if self._is_gone or self._connection.transport is None:
+        if self._is_gone or self.connection.transport is None:
             raise ClientDisconnectedError("the client has left")
-        self._socket = self._connection.become_websocket(self)
+        self._socket = self.connection.become_websocket(self)
         self._is_relayed = self._is_over = True
         return self._socket
 
@@ -122,14 +134,12 @@ class ClientStream:
         the application is asked after all.
         """
         self._direct_plan = plan
-        self._start_relay(plan, plan.path, self.body)
-
-    def _start_relay(self, plan: RelayPlan, path: bytes, body: bytes) -> None:
-        if not path:
-            path = self.path + b"?" + self.query if self.query else self.path
         self._is_relayed = True
-        self._relay = Relay(self, plan, path, body)
+        self._relay = Relay(self, plan, plan.path or self._target(), self.body)
         self._relay.start()
+
+    def _target(self) -> bytes:
+        return self.path + b"?" + self.query if self.query else self.path
 
     def expect_events(self, dialect: EventDialect) -> None:
         """The client asked for server-sent events: from now on it hears comments while there is nothing to tell.
@@ -141,7 +151,7 @@ class ClientStream:
     # ASGI
 
     def scope(self) -> Scope:
-        connection = self._connection
+        connection = self.connection
         scope = build_scope(self.method, self.path, self.query, self.version, self.headers)
         scope["client"] = connection.client
         scope["server"] = connection.server
@@ -174,7 +184,7 @@ class ClientStream:
     async def send(self, message: Message) -> None:
         if self._is_relayed:
             return
-        transport = self._connection.transport
+        transport = self.connection.transport
         if self._is_gone or transport is None:
             raise ClientDisconnectedError("the client has left")
         if message["type"] == "http.response.start":
@@ -195,10 +205,10 @@ class ClientStream:
             data, self._head, self._started = self._head + data, None, True
         if data:
             transport.write(data)
-            if self._connection.is_paused and more:
+            if self.connection.is_paused and more:
                 await self._wait_drained()
         if not more and not self._is_over:
-            self._finish(clean=not breaks, reset=False)
+            self.finish(clean=not breaks, reset=False)
 
     def _render_head(self, message: Message) -> bytes:
         status = message["status"]
@@ -224,7 +234,7 @@ class ClientStream:
                 lines.append(b"transfer-encoding: chunked\r\n")
             else:
                 self.keep_alive = False
-        self.keep_alive = self.keep_alive and not self._connection.is_draining
+        self.keep_alive = self.keep_alive and not self.connection.is_draining
         if self.incoming is not None and not self.incoming.is_complete:
             self.keep_alive = False
         if not self.keep_alive:
@@ -242,11 +252,6 @@ class ClientStream:
 
     # the silence of a stream
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the client has got the head of a stream, and comments, before there was an answer."""
-        return self._patience is not None and self._patience.has_begun
-
     def check_silence(self, now_s: float, limit_s: float) -> None:
         """Called by the sweep: let a client that waits for events hear something, if it heard nothing for so long."""
         patience = self._patience
@@ -255,16 +260,16 @@ class ClientStream:
             if dialect is None:
                 return
             patience = self._patience = Patience(dialect, now_s)
-        relay, transport = self._relay, self._connection.transport
+        relay, transport = self._relay, self.connection.transport
         size = self._sent_bytes + (relay.size_bytes if relay is not None else 0)
         if not patience.is_due(size, now_s, limit_s):
             return
-        if transport is None or self._connection.is_paused or self._is_over:
+        if transport is None or self.connection.is_paused or self._is_over:
             return
         if relay is not None and relay.has_head:
             relay.comment(COMMENT)
         elif self._started:
-            if self._is_between_events or (patience.has_begun and not self._sent_bytes):
+            if self._is_between_events or (self.has_begun and not self._sent_bytes):
                 transport.write(frame(COMMENT, chunked=self._chunked))
         elif self._head is not None:
             if self._is_events:
@@ -275,9 +280,9 @@ class ClientStream:
             self._begin_events(patience, transport)
 
     def _begin_events(self, patience: Patience, transport: asyncio.Transport) -> None:
-        self._started = True
+        self._started = self.has_begun = True
         self._chunked = self.version == "1.1"
-        self.keep_alive = self.keep_alive and not self._connection.is_draining
+        self.keep_alive = self.keep_alive and not self.connection.is_draining
         transport.write(patience.begin(chunked=self._chunked, close=not self.keep_alive, added=self.added))
 
     async def _wait_drained(self) -> None:
@@ -303,7 +308,7 @@ class ClientStream:
     @property
     def client(self) -> tuple[str, int] | None:
         """The other end's address; None on a unix socket."""
-        return self._connection.client
+        return self.connection.client
 
     @property
     def is_relayed(self) -> bool:
@@ -319,18 +324,6 @@ class ClientStream:
         _set(self._drained)
 
     # what the relay needs (core.http.splice.Client)
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._connection.transport
-
-    @property
-    def is_paused(self) -> bool:
-        return self._connection.is_paused
-
-    @property
-    def is_draining(self) -> bool:
-        return self._connection.is_draining
 
     def upstream_lines(self, without: frozenset[bytes]) -> bytes:
         if without:
@@ -350,11 +343,16 @@ class ClientStream:
             _set_result(self._settled, outcome)
         elif outcome is not None and self._direct_plan is not None:
             self.failure = (self._direct_plan, outcome)
-            self._connection.dispatch(self)
+            self.connection.dispatch(self)
 
-    def relay_done(self, *, clean: bool, reset: bool) -> None:
+    def finish(self, *, clean: bool, reset: bool) -> None:
+        """The answer is over, as well as it is going to be."""
         self._relay = None
-        self._finish(clean=clean, reset=reset)
+        self._is_over = True
+        if self._gone is not None:
+            _set(self._gone)
+        self.body = b""
+        self.connection.request_done(self, clean=clean, reset=reset)
 
     # what the service calls
 
@@ -364,22 +362,15 @@ class ClientStream:
             self._socket.finish(failed=failed)
         if self._is_over or self._is_relayed:
             return
-        transport = self._connection.transport
+        transport = self.connection.transport
         if transport is None:
             return
         self.keep_alive = False
         if not self._started:
             transport.write(APPLICATION_FAILED.render(head_only=self.method == b"HEAD"))
-            self._finish(clean=True, reset=False)
+            self.finish(clean=True, reset=False)
         else:
-            self._finish(clean=False, reset=not self._chunked)
-
-    def _finish(self, *, clean: bool, reset: bool) -> None:
-        self._is_over = True
-        if self._gone is not None:
-            _set(self._gone)
-        self.body = b""
-        self._connection.request_done(self, clean=clean, reset=reset)
+            self.finish(clean=False, reset=not self._chunked)
 
 
 def _set_result(waiter: asyncio.Future[RelayOutcome | None], outcome: RelayOutcome | None) -> None:

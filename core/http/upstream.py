@@ -89,7 +89,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self.transport: asyncio.Transport | None = None
 
-    def begin(self, sink: Sink, head: bytes, body: bytes, *, head_only: bool) -> None:
+    def begin(self, sink: Sink, head: bytes, body: bytes, head_only: bool) -> None:
         """Send a request and tell `sink` what comes of it."""
         transport = self.transport
         if transport is None:

@@ -263,7 +263,7 @@ class ClosingStream:
 def _transport(req: falcon.asgi.Request) -> asyncio.Transport | None:
     """The client's connection, where our own server serves; faults below HTTP need it."""
     stream = req.scope.get("extensions", {}).get(SPLICE_EXTENSION)
-    return cast(ClientStream, stream).transport if stream is not None else None
+    return cast(ClientStream, stream).connection.transport if stream is not None else None
 
 
 def _break(transport: asyncio.Transport | None, fault: InjectedFault) -> None:

@@ -5,6 +5,8 @@ are bounded: only models that the route table knows have a name here, whatever c
 own. Where an arena is full (about seven hundred models at targets), all that is new is counted together.
 """
 
+from bisect import bisect_left
+
 from gateway.board import Seat
 from gateway.ending import RequestRecord
 from gateway.metrics.arena import Arena, Name
@@ -44,6 +46,11 @@ _CAUSE_AT = {cause: index for index, cause in enumerate(CAUSES)}
 _PROMPT = NUMBER_CELLS + Number.PROMPT_TOKENS
 _COMPLETION = NUMBER_CELLS + Number.COMPLETION_TOKENS
 _AT_ONCE = QUEUE.bucket(0.0)
+_DURATION_AT, _DURATION_S, _DURATION_SUM = DURATION.begin, DURATION.bounds_s, DURATION.sum
+_MOST_KINDS = 4096
+
+_Kind = tuple[int, int, int]
+"""Where it is counted: the first cell of its block, the cell of its outcome, and that of its reason."""
 
 
 class Counting:
@@ -52,7 +59,8 @@ class Counting:
     def __init__(self, seat: Seat) -> None:
         self._arena = Arena(seat)
         self._cells = self._arena.cells
-        self._requests: dict[tuple[str, str], int] = {}
+        self._kinds: dict[tuple[str, str, int, str, str], _Kind] = {}
+        """Of what is the same from one request to the next: model, target, hundreds of the status, end and reason."""
         # Made now, while there is room.
         self._other = {
             (REQUESTS, REQUEST_CELLS): self._arena.block((REQUESTS, OTHER, OTHER), REQUEST_CELLS),
@@ -63,18 +71,18 @@ class Counting:
 
     def request_ended(self, record: RequestRecord) -> None:
         """Count it."""
-        cells = self._cells
-        block = self._requests.get((record.served, record.target))
-        if block is None:
-            block = self._find_requests(record.served, record.target)
-        status = record.status // 100
-        status = status if 0 <= status < len(STATUSES) else 5
-        cells[block + OUTCOME_CELLS + status * len(OUTCOMES) + _OUTCOME_AT.get(record.ended, 0)] += 1
+        cells, why = self._cells, record.why
+        kind = (record.served, record.target, record.status // 100, record.ended, why)
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._find_kind(*kind)
+        block, outcome, reason = found
+        cells[outcome] += 1
         took_s = record.ended_s - record.started_s
-        cells[block + DURATION.bucket(took_s)] += 1
-        cells[block + DURATION.sum] += int(took_s * 1e6)
-        if record.why:
-            cells[block + _REASON_AT[record.why]] += 1
+        cells[block + _DURATION_AT + bisect_left(_DURATION_S, took_s)] += 1
+        cells[block + _DURATION_SUM] += int(took_s * 1e6)
+        if why:
+            cells[reason] += 1
             queued_s = record.queued_s
             if queued_s:
                 cells[block + QUEUE.bucket(queued_s)] += 1
@@ -117,10 +125,14 @@ class Counting:
             refusals = self._find((REFUSALS, record.served or UNKNOWN, record.code), 1)
             cells[refusals] += 1
 
-    def _find_requests(self, served: str, target: str) -> int:
+    def _find_kind(self, served: str, target: str, status: int, ended: str, why: str) -> _Kind:
         block = self._find((REQUESTS, served or UNKNOWN, target), REQUEST_CELLS)
-        self._requests[served, target] = block
-        return block
+        row = OUTCOME_CELLS + (status if 0 <= status < len(STATUSES) else 5) * len(OUTCOMES)
+        outcome = block + row + _OUTCOME_AT.get(ended, 0)
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        found = self._kinds[served, target, status, ended, why] = (block, outcome, block + _REASON_AT.get(why, 0))
+        return found
 
     def _find(self, name: Name, size: int) -> int:
         found = self._arena.block(name, size)

@@ -48,7 +48,6 @@ class GatePlan(RelayPlan):
         self.says = record.trace.says if record.trace is not None else frozenset()
         self.was_used = False
 
-    @property
     def request_lines(self) -> bytes:
         trace = self._record.trace
         return self._lines if trace is None else self._lines + trace.line

@@ -72,7 +72,7 @@ class FormAnswer(EditedAnswer):
 
     def _ask(self, target: Target, route: RouteTarget, headers: Headers) -> exchange:
         body = self._early.under(self._entry.upstream_name(route))
-        lines = self._plan.request_lines
+        lines = self._plan.request_lines()
         return exchange(
             target, method=b"POST", path=self._path, headers=headers, body=body, added=lines, rest=self._rest,
             between_bytes_timeout_s=self._plan.between_bytes_timeout_s,

@@ -125,16 +125,27 @@ class Inference:
 
         None for every other case, refusals included: `on_post` then goes through it again, and answers.
         """
+        began_s = monotonic()
         try:
             head = self._judge_head(client)
-            record = RequestRecord(
-                self._ids.read_or_make(head.request_id), self.path, monotonic(), key=head.grant.name, client=head.client
-            )
-            entry, asked = self._read(head, client.body, record)
+            asked = read_asked(client.body)
+            entry = find_model(head.routes.lookup, head.grant, asked.model or "")
         except ApiError:
             return None
-        if not entry.ready[self.path] or entry.is_renamed or asked != entry.model.id:
+        model = entry.model.id
+        if not entry.ready[self.path] or entry.is_renamed or asked.model != model:
             return None
+        request_id, size = self._ids.read_or_make(head.request_id), len(client.body)
+        # At once, and by position: to write a field costs as much as a call.
+        if asked.stream is True:
+            record = RequestRecord(
+                request_id, self.path, began_s, cut(model), model, head.client, head.grant.name, size, True,
+                asked.wants_usage, asked.has_stream_options,
+            )  # fmt: skip
+        else:
+            record = RequestRecord(
+                request_id, self.path, began_s, cut(model), model, head.client, head.grant.name, size
+            )
         if head.grant.limits is not None and not self._take_place(head.grant, record):
             return None
         order = self._choice.take_now(head.routes, entry, self.path, head.unit, client.body)
@@ -144,7 +155,9 @@ class Inference:
             return None
         if self._tracing.is_on:
             record.trace = self._tracing.begin(client.headers)
-        return DirectPlan(self._dispatcher, head.routes.upstreams, order, record, head.unit, self.raw_path)
+        return DirectPlan(
+            self._dispatcher, head.routes.upstreams, order, record, head.unit, entry.is_adapter, self.raw_path
+        )
 
     def _judge_head(self, client: ClientStream) -> HeadJudgement:
         """Who asks, and whether the body can be read. Raises: ApiError.
@@ -227,7 +240,8 @@ class Inference:
             if taken is not None and now is not None:
                 order, waited_s = taken
                 record.queued_s += waited_s
-                return self.plan_type(self._dispatcher, now.upstreams, order, record, unit), entry
+                plan = self.plan_type(self._dispatcher, now.upstreams, order, record, unit, entry.is_adapter)
+                return plan, entry
 
     async def _take(
         self, routes: Routes, entry: ModelEntry, unit: int, body: bytes, record: RequestRecord
@@ -240,11 +254,6 @@ class Inference:
             if record.trace is not None and (taken is None or taken[1]):
                 record.trace.waited("queued", monotonic() - begun_s)
         return taken
-
-    def _read(self, head: HeadJudgement, body: bytes, record: RequestRecord) -> tuple[ModelEntry, str]:
-        """Which model is asked for, and whether it is there for this key. Raises: ApiError."""
-        asked = self._read_asked(body, record)
-        return self._find(head.routes, head.grant, asked, record), asked
 
     def _read_asked(self, body: bytes, record: RequestRecord) -> str:
         asked = read_asked(body)

@@ -6,8 +6,6 @@ text, and one event of a stream. Nothing is counted while a stream runs: of one 
 its size by the size of the events in its last bytes.
 """
 
-import msgspec
-
 _BYTES_PER_TOKEN = 4
 _LARGE_BYTES = 128 << 10
 """From here on a body may be a picture's, and says little of its tokens: those are learnt apart."""
@@ -24,11 +22,14 @@ _ENOUGH = float(1 << 20)
 """Tokens after which the past counts half."""
 
 
-class _Rate(msgspec.Struct):
+class _Rate:
     """Tokens for so much of something."""
 
-    tokens: float = 0.0
-    amount: float = 0.0
+    __slots__ = ("amount", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0.0
+        self.amount = 0.0
 
     def learn(self, tokens: int, amount: float) -> None:
         self.tokens += tokens

@@ -43,7 +43,7 @@ class Meter:
         if record.is_estimated:
             sums[2] += 1
             sums[6] += prompt + completion
-        if record.is_cut_short:
+        if record.ended != "complete" and record.is_cut_short:
             sums[1] += 1
             sums[7] += prompt + completion
 

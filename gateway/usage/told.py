@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 _KEY = b'"usage"'
+_USUAL = b'"usage":{'
 _TIMINGS = b'"timings"'
 _OPENING = re.compile(rb"\s*:\s*\{")
 _FRAMING = re.compile(rb"\r\n[0-9A-Fa-f]{1,8}\r\n")
@@ -47,6 +48,15 @@ class _Usage(msgspec.Struct, frozen=True):
     cache_creation_input_tokens: Tokens | None = None
 
 
+class _Usual(msgspec.Struct, frozen=True):
+    """OpenAI's chat and embeddings: nearly all there is."""
+
+    prompt_tokens: Tokens
+    completion_tokens: Tokens | None = None
+    total_tokens: Tokens | None = None
+    prompt_tokens_details: _Details | None = None
+
+
 class _Timings(msgspec.Struct, frozen=True):
     """llama.cpp's; what came from the cache is counted beside the rest of the prompt."""
 
@@ -69,20 +79,23 @@ class Told(msgspec.Struct, frozen=True):
 NOTHING = Told()
 
 _decoder = msgspec.json.Decoder(_Usage)
+_usual_decoder = msgspec.json.Decoder(_Usual)
 _timings_decoder = msgspec.json.Decoder(_Timings)
 
 
 def find_told(begin: bytes, tail: bytes) -> Told:
     """What was told, last word first. `begin` and `tail` may overlap; an empty `begin` is part of the tail."""
-    at = tail.rfind(_KEY)
-    if at >= 0:
+    _, key, rest = tail.rpartition(_USUAL)
+    if key:
         # What nearly every request is: done here, without all the rest.
-        usage = _read(_decoder, tail, at + len(_KEY))
-        if usage is not None and usage.prompt_tokens is not None:
-            return _told(
-                usage.prompt_tokens, usage.prompt_tokens_details, usage.completion_tokens,
-                is_total=usage.total_tokens is not None,
-            )  # fmt: skip
+        inside, closing, rest = rest.partition(b"}")
+        if b"{" in inside:
+            inside, closing = _to_its_end(inside, rest[:_LONGEST])
+        usage = _decode_usual(b"{" + inside + closing)
+        if usage is not None:
+            cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details is not None else 0
+            prompt = usage.prompt_tokens
+            return Told(prompt, min(cached or 0, prompt), usage.completion_tokens, usage.total_tokens is not None)
     told = _find_at_end(tail)
     if told.prompt is None and b"\r\n" in tail:
         # An object that was cut into two chunks is whole again without the framing.
@@ -92,6 +105,25 @@ def find_told(begin: bytes, tail: bytes) -> Told:
         completion = first.completion if told.completion is None else told.completion
         told = Told(first.prompt, first.cached, completion)
     return told
+
+
+def _to_its_end(inside: bytes, rest: bytes) -> tuple[bytes, bytes]:
+    """An object with others in it, known as far as `inside`, to its own brace, and that; nothing: it is cut off."""
+    depth = inside.count(b"{")
+    while depth:
+        part, closing, rest = rest.partition(b"}")
+        if not closing:
+            return inside, b""
+        inside += b"}" + part
+        depth += part.count(b"{") - 1
+    return inside, b"}"
+
+
+def _decode_usual(data: bytes) -> _Usual | None:
+    try:
+        return _usual_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None  # another dialect's, cut off, or between two chunks
 
 
 def _find_at_end(tail: bytes) -> Told:

@@ -93,7 +93,7 @@ class _Service:
 
     def answer(self) -> None:
         while self.waiting:
-            self.waiting.pop(0).relay_done(clean=True, reset=False)
+            self.waiting.pop(0).finish(clean=True, reset=False)
 
     def dispatch(self, stream: ClientStream) -> None: ...
 

@@ -59,7 +59,9 @@ class Bench:
     def make_plan(self, why: Why = Why.LOAD) -> InferencePlan:
         """One request; it has a slot of the first target."""
         order = Order(self.candidates, len(self.candidates), why)
-        return InferencePlan(self.dispatcher, self.upstreams, order, self.record, STANDARD)
+        return InferencePlan(
+            self.dispatcher, self.upstreams, order, self.record, STANDARD, any(one.adapter for one in self.candidates)
+        )
 
     def publish(self, *targets: RouteTarget) -> None:
         self.state.apply(table(model("m", *targets)))

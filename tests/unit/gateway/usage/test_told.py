@@ -87,4 +87,16 @@ def test_no_bytes_break_it(begin: bytes, tail: bytes) -> None:
 
 
 def test_a_flood_of_keys_is_not_read_to_its_end() -> None:
-    assert find_told(b"", b'"usage":{"prompt_tokens":1}' + b'"usage":' * 100_000) == NOTHING
+    assert find_told(b"", b'"usage":{"prompt_tokens":1}' + b'"usage":{' * 100_000) == NOTHING
+    assert find_told(b"", b'"usage":{"prompt_tokens":1,"x":[' + b"{}" * 100_000) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "details", [b'"prompt_tokens_details":{"cached_tokens":7}', b'"x":{"y":{"z":{}},"v":{}}', b'"x":1']
+)
+def test_an_object_that_is_cut_off_anywhere_tells_nothing(details: bytes) -> None:
+    whole = b'{"usage":{"prompt_tokens":12,%b,"completion_tokens":34,"total_tokens":46}}' % details
+    told = find_told(b"", whole)
+    assert (told.prompt, told.completion, told.is_total) == (12, 34, True)
+    for end in range(len(whole) - 1):
+        assert find_told(b"", whole[:end]) == NOTHING, whole[:end]
