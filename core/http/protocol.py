@@ -158,7 +158,7 @@ class ServerConnection(asyncio.Protocol):
         parser = self._parser
         if parser is None:
             return
-        begins = not self._head_size and not self._in_body
+        begins, is_first = not self._head_size and not self._in_body, self._is_fresh
         if begins and self._remembered is not None and self._recall(self._remembered, data):
             return
         if not self._in_body:
@@ -173,7 +173,8 @@ class ServerConnection(asyncio.Protocol):
             if self._incoming is not None and not self._incoming.is_complete:
                 self._incoming.refuse(self._refusal)
         if self._active is not None:  # the usual request: it came in one read
-            if begins and self._misses < _MAX_MISSES and self._incoming is None:
+            # The first is not remembered: most connections that bring a stream bring no second one.
+            if begins and not is_first and self._misses < _MAX_MISSES and self._incoming is None:
                 self._remember(self._active, data)
             return
         if self._refusal is None and not self._in_body and self._head_size > self._limits.head_bytes:
