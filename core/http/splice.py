@@ -33,8 +33,10 @@ from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
 _BEGIN_BYTES = 1024
 _TAIL_BYTES = 1024
 _LONG_READ_BYTES = 8192
-_MOST_RECENT = 8
-"""Reads whose bytes are counted together."""
+_RECENT_BYTES = 4096
+"""What is kept of an answer at most before all but its tail is let go."""
+_NOTHING = bytearray()
+"""Stands for what was not begun, and is never written to."""
 _REFUSAL_BYTES = 64 << 10
 
 
@@ -103,8 +105,8 @@ class Relay:
         self._seen = (0, 0.0)
         self._begin = b""
         self._tail = b""
-        self._recent: list[bytes] = []
-        """What was passed on and is in neither `_size` nor `_tail` yet."""
+        self._recent = _NOTHING
+        """The end of what was passed on, and not in `_size` yet."""
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
         self._events = False
@@ -146,8 +148,9 @@ class Relay:
         """Called by the pool's sweep. That bytes came is seen by their number, which costs nothing when they come."""
         size, since = self._seen
         is_answered = self._status is not None
-        if is_answered and self.size_bytes != size:
-            self._seen = (self._size, now)
+        size_now = self.size_bytes
+        if is_answered and size_now != size:
+            self._seen = (size_now, now)
             return
         limit_s = self._plan.between_bytes_timeout_s if is_answered else self._plan.first_byte_timeout_s
         if limit_s is None or now - since < limit_s or self._connection is None:
@@ -178,9 +181,7 @@ class Relay:
 
     @property
     def size_bytes(self) -> int:
-        if self._recent:
-            self._settle()
-        return self._size
+        return self._size + len(self._recent)
 
     @property
     def is_held_back(self) -> bool:
@@ -247,6 +248,7 @@ class Relay:
         target, status = self._target, framing.status
         if target is None:
             return False
+        self._recent = bytearray()
         if status >= 400 or (target.is_foreign and status >= 300):
             verdict, ended = classify_status(status, is_foreign=target.is_foreign)
             if verdict is not Verdict.PASS:
@@ -291,24 +293,22 @@ class Relay:
         client.relay_settled(None)
 
     def data(self, data: bytes) -> None:
-        # This runs for every chunk of every stream: counting is left for later, and done for several at once.
+        # This runs for every chunk of every stream: what is kept counts itself, and is cut now and then.
         self._write(data)
-        recent = self._recent
-        recent.append(data)
-        if len(recent) == _MOST_RECENT or len(data) > _TAIL_BYTES:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Count what was passed on of late, and keep the end of it."""
-        recent = self._recent
-        if not recent:
+        if len(data) > _TAIL_BYTES:
+            self._keep_end_of(data)
             return
-        self._size += sum(map(len, recent))
-        last = recent[-1]
-        if len(last) < _LONG_READ_BYTES:
-            last = b"".join((self._tail[-_TAIL_BYTES:], *recent))
-        self._tail = last[-_LONG_READ_BYTES:]
-        recent.clear()
+        recent = self._recent
+        recent += data
+        if len(recent) > _RECENT_BYTES:
+            surplus = len(recent) - _TAIL_BYTES
+            self._size += surplus
+            del recent[:surplus]
+
+    def _keep_end_of(self, data: bytes) -> None:
+        recent, kept = self._recent, data[-_LONG_READ_BYTES:]
+        self._size += len(recent) + len(data) - len(kept)
+        recent[:] = kept
 
     def complete(self) -> None:
         self._connection = None
@@ -451,9 +451,8 @@ class Relay:
     def _is_between_events(self) -> bool:
         if self._trimmer is not None and self._trimmer.is_edited:
             return True
-        self._settle()
         chunked = self._delimiter is Delimiter.CHUNKS and not self._frames
-        return ends_between_events(self._tail, chunked=chunked, is_cut=self._size > len(self._tail))
+        return ends_between_events(bytes(self._recent), chunked=chunked, is_cut=self._size > 0)
 
     def _attempt_over(self, ended: Ended, detail: str) -> Attempt:
         if self._target is None:
@@ -490,15 +489,14 @@ class Relay:
             self._client.relay_settled(None if ended is Ended.CLIENT_GONE else outcome)
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
-        if self._recent:
-            self._settle()
+        recent = self._recent
         return RelayOutcome(
             ended,
             self._status,
-            self._size,
+            self._size + len(recent),
             self._first_byte,
             monotonic() - self._begun,
-            self._tail,
+            bytes(recent) if recent else self._tail,
             self._target,
             self._attempts,
             self._told_refusal() if self._refusal is not None else None,
