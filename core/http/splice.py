@@ -9,7 +9,6 @@ The state is in one object and not in a coroutine, because a stream may last for
 
 import asyncio
 from time import monotonic
-from typing import Protocol
 
 from core.http.date import date_line
 from core.http.framing import ResponseFraming, strip_framing
@@ -25,52 +24,15 @@ from core.http.heads import (
 from core.http.patience import LAST_CHUNK, ends_between_events, frame
 from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
+from core.http.relay_client import Client
 from core.http.repeat import RememberedRequest, RememberedResponse
+from core.http.tail import LONG_BYTES, Tail
 from core.http.trim import Trimmer
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
 
 _BEGIN_BYTES = 1024
-_TAIL_BYTES = 1024
-_LONG_READ_BYTES = 8192
-_RECENT_BYTES = 4096
-"""What is kept of an answer at most before all but its tail is let go."""
-_NOTHING = bytearray()
-"""Stands for what was not begun, and is never written to."""
 _REFUSAL_BYTES = 64 << 10
-
-
-class ClientConnection(Protocol):
-    """The way to the client, and how it stands."""
-
-    transport: asyncio.Transport | None
-    is_paused: bool
-    is_draining: bool
-
-
-class Client(Protocol):
-    """What the relay needs of the client's side (`core.http.stream.ClientStream`). No properties: they cost a call."""
-
-    method: bytes
-    version: str
-    keep_alive: bool
-    added: bytes
-    """Header lines for the answer."""
-    has_begun: bool
-    """Whether the client has got the head of an event stream already (`core.http.patience`)."""
-    remembered: RememberedRequest | None
-
-    @property
-    def connection(self) -> ClientConnection: ...
-
-    def upstream_lines(self, without: frozenset[bytes]) -> bytes:
-        """What of its request's fields an upstream sees, less these."""
-
-    def relay_settled(self, outcome: RelayOutcome | None) -> None:
-        """Called once: None when the head of a response was passed on or the client left; else why there is none."""
-
-    def finish(self, *, clean: bool, reset: bool) -> None:
-        """Called once, when the rest of a response was passed on, or will never be."""
 
 
 class Relay:
@@ -78,9 +40,9 @@ class Relay:
 
     __slots__ = (
         "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
-        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_recent", "_refusal",
-        "_rejected", "_retried_stale", "_seen", "_size", "_status", "_tail", "_target", "_transport", "_trimmer",
-        "_was_sent", "_write", "decodes",
+        "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_refusal",
+        "_rejected", "_retried_stale", "_seen", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent",
+        "_whole", "_write", "decodes",
     )  # fmt: skip
 
     def __init__(self, client: Client, plan: RelayPlan, path: bytes, body: bytes) -> None:
@@ -101,12 +63,12 @@ class Relay:
         self._begun = monotonic()
         self._first_byte: float | None = None
         self._first_data: float | None = None
-        self._size = 0
         self._seen = (0, 0.0)
         self._begin = b""
-        self._tail = b""
-        self._recent = _NOTHING
-        """The end of what was passed on, and not in `_size` yet."""
+        self._whole = b""
+        """The body, where it came at once."""
+        self._tail: Tail | None = None
+        """Of the body, where it comes bit by bit."""
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
         self._events = False
@@ -181,7 +143,7 @@ class Relay:
 
     @property
     def size_bytes(self) -> int:
-        return self._size + len(self._recent)
+        return self._tail.size_bytes() if self._tail is not None else len(self._whole)
 
     @property
     def is_held_back(self) -> bool:
@@ -248,7 +210,7 @@ class Relay:
         target, status = self._target, framing.status
         if target is None:
             return False
-        self._recent = bytearray()
+        self._tail = Tail()
         if status >= 400 or (target.is_foreign and status >= 300):
             verdict, ended = classify_status(status, is_foreign=target.is_foreign)
             if verdict is not Verdict.PASS:
@@ -282,33 +244,17 @@ class Relay:
             client.keep_alive = False
             end = b"connection: close\r\n\r\n"
         added = self._plan.response_headers(target)
-        self._size = len(body)
-        if len(body) <= _LONG_READ_BYTES:
-            self._tail = body
-        else:
-            self._begin, self._tail = body[:_BEGIN_BYTES], body[-_LONG_READ_BYTES:]
+        self._whole, self._tail = body, None
         transport.write(
             b"".join((remembered.before, digits, remembered.after, date_line(), client.added, added, end, body))
         )
         client.relay_settled(None)
 
     def data(self, data: bytes) -> None:
-        # This runs for every chunk of every stream: what is kept counts itself, and is cut now and then.
+        # Noted first: whoever writes may leave the rest to `core.http.flow`.
+        if self._tail is not None:
+            self._tail.keep(data)
         self._write(data)
-        if len(data) > _TAIL_BYTES:
-            self._keep_end_of(data)
-            return
-        recent = self._recent
-        recent += data
-        if len(recent) > _RECENT_BYTES:
-            surplus = len(recent) - _TAIL_BYTES
-            self._size += surplus
-            del recent[:surplus]
-
-    def _keep_end_of(self, data: bytes) -> None:
-        recent, kept = self._recent, data[-_LONG_READ_BYTES:]
-        self._size += len(recent) + len(data) - len(kept)
-        recent[:] = kept
 
     def complete(self) -> None:
         self._connection = None
@@ -328,8 +274,7 @@ class Relay:
         elif self._refusal is not None:
             self._refusal = None
             self._write = _nowhere
-            self._recent.clear()
-            self._size = 0
+            self._tail = None
             self._try_next(ended, detail)
         elif self._rejected is not None:
             self._go_elsewhere(self._rejected)
@@ -417,9 +362,17 @@ class Relay:
             self._first_data = monotonic() - self._begun
         self._begin += data[: _BEGIN_BYTES - len(self._begin)]
         if len(self._begin) == _BEGIN_BYTES:
-            is_plain = self._trimmer is None and not self._frames
-            self._write = transport.write if is_plain else self._write_edited
+            self._flow_on(transport)
         self._write_edited(data)
+
+    def _flow_on(self, transport: asyncio.Transport) -> None:
+        """Nothing of the rest is looked at: it goes the shortest way."""
+        if self._trimmer is not None or self._frames:
+            self._write = self._write_edited
+            return
+        self._write = transport.write
+        if self._connection is not None and self._tail is not None and not self.decodes:
+            self._connection.flow(transport.write, self._tail)
 
     def _write_edited(self, data: bytes) -> None:
         if self._trimmer is not None:
@@ -452,7 +405,8 @@ class Relay:
         if self._trimmer is not None and self._trimmer.is_edited:
             return True
         chunked = self._delimiter is Delimiter.CHUNKS and not self._frames
-        return ends_between_events(bytes(self._recent), chunked=chunked, is_cut=self._size > 0)
+        tail = self._tail if self._tail is not None else Tail()
+        return ends_between_events(bytes(tail.recent), chunked=chunked, is_cut=tail.gone_bytes > 0)
 
     def _attempt_over(self, ended: Ended, detail: str) -> Attempt:
         if self._target is None:
@@ -489,18 +443,23 @@ class Relay:
             self._client.relay_settled(None if ended is Ended.CLIENT_GONE else outcome)
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
-        recent = self._recent
+        if self._tail is None:
+            size, begin, end = len(self._whole), self._begin, self._whole
+            if size > LONG_BYTES:
+                begin, end = end[:_BEGIN_BYTES], end[-LONG_BYTES:]
+        else:
+            size, begin, end = self._tail.size_bytes(), self._begin, bytes(self._tail.recent)
         return RelayOutcome(
             ended,
             self._status,
-            self._size + len(recent),
+            size,
             self._first_byte,
             monotonic() - self._begun,
-            bytes(recent) if recent else self._tail,
+            end,
             self._target,
             self._attempts,
             self._told_refusal() if self._refusal is not None else None,
-            self._begin,
+            begin,
             self._was_sent,
             self._first_data,
         )

@@ -10,8 +10,10 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError
 
+from core.http.flow import open_flow
 from core.http.framing import DecodedFraming, ResponseFraming
 from core.http.repeat import RememberedResponse, remember_response
+from core.http.tail import Tail
 from core.http.verdict import Ended
 
 _EXCESS = "bytes after the message"
@@ -150,16 +152,35 @@ class UpstreamConnection(asyncio.Protocol):
         if framing is None or pass_on is None:
             self._begin_answer(data)
             return
-        # This runs for every chunk of every stream, so it calls nothing that it need not. The framing comes first: what
-        # stands behind the end of the message must never reach the client as its next response.
+        # The framing comes first: what stands behind the end of the message must never reach the client as its next
+        # response. Where the body is a stream, most of this is done in `core.http.flow`.
         try:
             framing.feed(data)
         except HttpParserError as error:
             self.abort(Ended.UPSTREAM_BROKEN, str(error))
             return
-        if not framing.complete:
+        if framing.complete:
+            self._complete(data)
+        else:
             pass_on(data)
-        elif framing.excess:
+
+    def flow(self, write: Callable[[bytes], object], tail: Tail) -> None:
+        """The rest of the body goes to `write`, and its end to `tail`, instead of to the sink's `data`."""
+        if self.transport is not None and self._framing is not None and not self._framing.complete:
+            open_flow(self, self.transport, self._framing, write, tail, self._flow_closed)
+
+    def _flow_closed(self, data: bytes, error: HttpParserError | None) -> None:
+        if error is not None:
+            self.abort(Ended.UPSTREAM_BROKEN, str(error))
+        else:
+            self._complete(data)
+
+    def _complete(self, data: bytes) -> None:
+        """The read that the message ends with."""
+        framing, pass_on = self._framing, self._pass_on
+        if framing is None or pass_on is None:
+            return
+        if framing.excess:
             self.abort(Ended.UPSTREAM_BROKEN, _EXCESS)
         else:
             pass_on(data)
