@@ -11,7 +11,8 @@ from engines.staging import hold_lock
 from engines.stored import list_units, remove_unit
 from tests.integration.cli.upped import run_cli
 from tests.integration.daemon.stack import Stack
-from tests.integration.engines.hub_server import COMMIT, HubServer, serving
+from tests.integration.engines.file_server import serving
+from tests.integration.engines.hub_server import COMMIT, HubServer
 
 FILES = {"used.gguf": b"GGUF used", "unused.gguf": b"GGUF unused"}
 

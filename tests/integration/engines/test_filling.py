@@ -24,11 +24,12 @@ from engines.recipe import Recipe, load_recipe
 from engines.sources import SourceInvalid
 from engines.weights import fetch
 from engines.weights_filling import mirror_weights
-from tests.integration.engines import mirror_server
 from tests.integration.engines import test_environments as environments
 from tests.integration.engines import test_releases as releases
-from tests.integration.engines.hub_server import COMMIT, HubServer, serving
+from tests.integration.engines.file_server import serving
+from tests.integration.engines.hub_server import COMMIT, HubServer
 from tests.integration.engines.index import serving as serving_index
+from tests.integration.engines.mirror_server import MirrorServer
 from tests.integration.engines.wheels import make_engine, make_recipe, make_wheel
 
 MODEL = {"model.safetensors": os.urandom(300_000), "config.json": b"{}", "x.gguf": b"GGUF" + os.urandom(300_000)}
@@ -64,7 +65,7 @@ async def test_an_environment_is_made_offline_of_what_stood_in_the_index_on_the_
     assert sorted(path.name for path in (tree / "pypi").iterdir()) == [*names[:2], "index.html", names[2]]
     assert [entry.name for entry in tree.iterdir() if entry.name.startswith(".")] == [".lock"]
     assert "helper==1.0" in await install_offline(recipe, str(tree), tmp_path / "here")
-    async with mirror_server.serving(mirror_server.MirrorServer(tree, lists=False)) as server:
+    async with serving(MirrorServer(tree, lists=False)) as server:
         lock = await install_offline(recipe, server.address, tmp_path / "there")
     assert "helper==1.0" in lock and "unwanted" not in lock
 
@@ -120,7 +121,7 @@ async def test_weights_are_fetched_offline_from_a_mirror_that_was_filled_with_th
 
     assert {path for paths in brought for path in paths if not (tree / path).is_file()} == set()
     assert (tree / f"hub/api/models/org/model/revision/{COMMIT}").is_file()
-    async with mirror_server.serving(mirror_server.MirrorServer(tree, lists=False)) as there:
+    async with serving(MirrorServer(tree, lists=False)) as there:
         for way, place in {"here": str(tree), "there": there.address}.items():
             here = find_origins(Config(offline=Offline(mirror=place)), {"HF_TOKEN": "hf_secret"})
             paths = [await fetch(each, weights_dir=tmp_path / way, origins=here) for each in sources]

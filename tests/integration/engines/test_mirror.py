@@ -28,7 +28,8 @@ from engines.recipe import Recipe
 from engines.weights import fetch
 from tests.integration.engines import test_environments as environments
 from tests.integration.engines import test_releases as releases
-from tests.integration.engines.mirror_server import MirrorServer, serving
+from tests.integration.engines.file_server import serving
+from tests.integration.engines.mirror_server import MirrorServer
 from tests.integration.engines.wheels import make_engine, make_recipe
 
 WAYS = pytest.mark.parametrize("way", ["directory", "server"])

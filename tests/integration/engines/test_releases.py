@@ -23,7 +23,8 @@ from engines.plan import NoBuildFits, plan_build
 from engines.recipe import Recipe, load_recipe, parse_recipe
 from engines.release import ARCHIVES, ExecutableMissing
 from engines.unpack import UnsafeArchive
-from tests.integration.engines.hub_server import HubServer, serving
+from tests.integration.engines.file_server import serving
+from tests.integration.engines.hub_server import HubServer
 
 SERVER = b"#!/bin/sh\necho 'version: 1 (fake)'\n"
 MAIN, LIBRARIES = "llama-b1.tar.gz", "cudart-llama-b1.tar.gz"

@@ -18,7 +18,8 @@ from engines.hub import Hub, choose_files
 from engines.origins import Origins
 from engines.sources import HubSource
 from engines.weights import fetch, resolve
-from tests.integration.engines.hub_server import COMMIT, HubServer, serving
+from tests.integration.engines.file_server import serving
+from tests.integration.engines.hub_server import COMMIT, HubServer
 from tests.integration.engines.making import making
 
 BIG = b"GGUF" + os.urandom(1_500_000)

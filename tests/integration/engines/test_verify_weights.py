@@ -22,7 +22,8 @@ from engines.reread import read_digest
 from engines.staging import hold_lock
 from engines.stored import list_units
 from engines.weights import fetch, resolve
-from tests.integration.engines.hub_server import COMMIT, HubServer, serving
+from tests.integration.engines.file_server import serving
+from tests.integration.engines.hub_server import COMMIT, HubServer
 from tests.integration.engines.making import making
 from tests.integration.engines.wheels import make_wheel
 
