@@ -14,12 +14,13 @@ from urllib.parse import quote
 from core.errors import LlmgwError
 from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
-from engines.download import Download, download
+from engines.download import download
 from engines.environments import collect_wheels
 from engines.machine import Machine, parse_version
 from engines.packages import Packages
 from engines.pypi import ProgressSink, Wheel, fetch_wheel
 from engines.recipe import BuildRecipe, Environment, Recipe
+from engines.release import archive_of
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder
 
 _LOCK_TIMEOUT_S = 3600.0
@@ -83,11 +84,8 @@ async def _bring(
         files = []
         async with HttpClient() as http:
             for name in build.release.files[platform]:
-                item = Download(
-                    f"{build.release.url}{name}", build.release.sha256[name], missing_code="archive_missing"
-                )
                 if not (tree / "archives" / name).exists():
-                    await download(http, item, tree / "archives" / name, progress)
+                    await download(http, archive_of(build.release, name), tree / "archives" / name, progress)
                 files.append(f"archives/{name}")
         return files
     with staging_folder(tree) as staging:

@@ -1,15 +1,14 @@
 """Brings the archives of a project's release onto this machine, as `engines.digests` completed the recipe."""
 
-import hashlib
 import threading
 from functools import partial
 from pathlib import Path
 
 from core.api import Progress
-from core.errors import DependencyError, NotFoundError
-from core.files import ensure_directory, storage_error
+from core.errors import DependencyError
+from core.files import ensure_directory
 from core.http.client import HttpClient
-from engines.download import Download, DownloadMismatch, download
+from engines.download import Download, download
 from engines.pypi import ProgressSink
 from engines.recipe import Release
 from engines.staging import run_to_end
@@ -34,13 +33,15 @@ async def unpack_release(release: Release, platform: str, archives: Path, tree: 
     async with HttpClient() as http:
         for name in release.files[platform]:
             archive = archives / f"{release.sha256[name][:16]}-{name}"
-            if release.url.startswith("/"):
-                archive = await _on_this_machine(Path(release.url) / name, release.sha256[name])
-            elif not archive.exists():
-                item = Download(f"{release.url}{name}", release.sha256[name], missing_code="archive_missing")
-                await download(http, item, archive, progress)
+            if not archive.exists():
+                await download(http, archive_of(release, name), archive, progress)
             progress(Progress(step="unpack", detail=name, total_bytes=release.unpacked_bytes))
             await run_to_end(partial(_unpack, archive, tree, release.unpacked_bytes))
+
+
+def archive_of(release: Release, name: str) -> Download:
+    """What to fetch for one of its archives, whose digest is known."""
+    return Download(f"{release.url}{name}", release.sha256[name], missing_code="archive_missing")
 
 
 def find_executable(tree: Path, wanted: str) -> str:
@@ -59,23 +60,3 @@ def find_executable(tree: Path, wanted: str) -> str:
 
 def _unpack(archive: Path, tree: Path, max_bytes: int, stop: threading.Event) -> None:
     unpack_tar(archive, tree, stop, max_bytes=max_bytes)
-
-
-async def _on_this_machine(path: Path, digest: str) -> Path:
-    found: list[str] = []
-
-    def read(_stop: threading.Event) -> None:
-        try:
-            with open(path, "rb") as file:
-                found.append(hashlib.file_digest(file, "sha256").hexdigest())
-        except FileNotFoundError:
-            raise NotFoundError(f"there is no {path}", code="archive_missing") from None
-        except OSError as error:
-            raise storage_error(path, error) from error
-
-    await run_to_end(read)
-    if found != [digest]:
-        raise DownloadMismatch(
-            f"{path} has another digest than {digest[:16]}…", hint="it is not the file that the digest is of"
-        )
-    return path

@@ -1,8 +1,9 @@
 """Every stable code that the sources can put into an error or a problem, found by reading them as trees.
 
-A code is a literal that reaches something called `code`: an attribute of a class, a keyword argument, or a positional
-argument of one of our own functions or classes whose parameter or field has that name. An enumeration whose values
-become codes is named in `CODE_ENUMS`. What is built at run time (`xid_48`) is named by its pattern (`xid_N`).
+A code is a literal that reaches something called `code` or `…_code`: an attribute of a class, a keyword argument, or a
+positional argument of one of our own functions or classes whose parameter or field is called `code`. An enumeration
+whose values become codes is named in `CODE_ENUMS`. What is built at run time (`xid_48`) is named by its pattern
+(`xid_N`).
 """
 
 import ast
@@ -55,17 +56,21 @@ def _code_values(node: ast.AST, positions: Mapping[str, int], *, in_admission: b
         yield from (
             m.value for m in members if isinstance(t := m.targets[0], ast.Name) and t.id not in CODE_ENUMS[node.name]
         )
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "code":
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _is_code(node.target.id):
         if node.value is not None:
             yield node.value
     elif isinstance(node, ast.Assign):
         yield from _assigned(node)
     elif isinstance(node, ast.Call):
-        yield from (keyword.value for keyword in node.keywords if keyword.arg == "code")
+        yield from (keyword.value for keyword in node.keywords if _is_code(keyword.arg or ""))
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         position = positions.get(name)
         if position is not None and position < len(node.args):
             yield node.args[position]
+
+
+def _is_code(name: str) -> bool:
+    return name == "code" or name.endswith("_code")
 
 
 def _assigned(node: ast.Assign) -> Iterator[ast.expr]:
