@@ -157,30 +157,26 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             framing.feed(data)
         except HttpParserError as error:
-            self.abort(Ended.UPSTREAM_BROKEN, str(error))
+            self._body_over(data, error)
             return
         if framing.complete:
-            self._complete(data)
+            self._body_over(data, None)
         else:
             pass_on(data)
 
     def flow(self, write: Callable[[bytes], object], tail: Tail) -> None:
         """The rest of the body goes to `write`, and its end to `tail`, instead of to the sink's `data`."""
         if self.transport is not None and self._framing is not None and not self._framing.complete:
-            open_flow(self, self.transport, self._framing, write, tail, self._flow_closed)
+            open_flow(self, self.transport, self._framing, write, tail, self._body_over)
 
-    def _flow_closed(self, data: bytes, error: HttpParserError | None) -> None:
-        if error is not None:
-            self.abort(Ended.UPSTREAM_BROKEN, str(error))
-        else:
-            self._complete(data)
-
-    def _complete(self, data: bytes) -> None:
-        """The read that the message ends with."""
+    def _body_over(self, data: bytes, error: HttpParserError | None) -> None:
+        """The read that the message ends with, or is broken by."""
         framing, pass_on = self._framing, self._pass_on
         if framing is None or pass_on is None:
             return
-        if framing.excess:
+        if error is not None:
+            self.abort(Ended.UPSTREAM_BROKEN, str(error))
+        elif framing.excess:
             self.abort(Ended.UPSTREAM_BROKEN, _EXCESS)
         else:
             pass_on(data)

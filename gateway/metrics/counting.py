@@ -79,6 +79,7 @@ class Counting:
         block, outcome, reason = found
         cells[outcome] += 1
         took_s = record.ended_s - record.started_s
+        # `DURATION.bucket`, written out.
         cells[block + _DURATION_AT + bisect_left(_DURATION_S, took_s)] += 1
         cells[block + _DURATION_SUM] += int(took_s * 1e6)
         if why:
