@@ -29,10 +29,10 @@ def _default_workers() -> int:
 bind = [os.environ.get("LLMGW_BIND") or "127.0.0.1:8100"]
 workers = int(os.environ.get("LLMGW_WORKERS") or 0) or _default_workers()
 worker_class = "core.http.worker.GatewayWorker"
+# One queue of connections for all workers, and it outlives them: systemd's, `llmgw up`'s, or the arbiter's. With one
+# for each worker (`reuse_port`) the kernel spreads connections more evenly, but it resets what comes while a worker
+# closes its own, and what waits for a stuck or killed worker waits for it alone.
 backlog = 4096
-# One accept queue for each worker, filled evenly by the kernel; workers on one queue get what they grab, which is
-# uneven. A socket of systemd's is one queue, and gunicorn would not even look at it with this set.
-reuse_port = workers > 1 and not _socket_activated and not bind[0].startswith(("unix:", "fd:"))
 # A worker that has not reported for so long is stuck, and killed. It reports twice a second.
 timeout = 30
 # How long streams may go on after a stop or a reload. The unit's TimeoutStopSec is longer.
@@ -69,7 +69,7 @@ class Arbiter(Protocol):
 
 def on_starting(server: Arbiter) -> None:
     """Before anything else: is the port free, and what the workers will share."""
-    if reuse_port:
+    if not _socket_activated and not bind[0].startswith(("unix:", "fd:")):
         _check_port()
     server.board = Board.create()
     server.kept_tls = KeptTls.create()
@@ -94,7 +94,7 @@ def child_exit(server: Arbiter, worker: Worker) -> None:
 
 
 def _check_port() -> None:
-    """With `reuse_port` the arbiter binds nothing, and a port that another process has would be found out late."""
+    """gunicorn tries five times to bind a port that another process has, and then says so in its own words."""
     host, _, port = bind[0].rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

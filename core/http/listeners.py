@@ -57,7 +57,8 @@ class Listeners:
     async def close(self) -> None:
         """Stop listening, and lose none of the connections that wait to be accepted.
 
-        With `reuse_port` the queue is this worker's own: closing the socket would reset all that are in it.
+        At a reload others would accept them, too; but at the end of a service that holds its socket itself, the last
+        one that closes it would reset all that are in its queue.
         """
         kept = [sock.dup() for sock in self._sockets]
         for server in self._servers:

@@ -211,7 +211,7 @@ def connections(pid: int, port: int) -> int:
     )
 
 
-@pytest.mark.parametrize("activated", [True, False], ids=["activated socket", "reuse_port"])
+@pytest.mark.parametrize("activated", [True, False], ids=["activated socket", "own socket"])
 async def test_a_reload_loses_none_of_fifty_streams(tmp_path: Path, activated: bool) -> None:
     async with Engine(20).running() as engine, serving(tmp_path, engine, 2, activated=activated) as running:
         engine.gate.clear()
@@ -229,7 +229,7 @@ async def test_a_reload_loses_none_of_fifty_streams(tmp_path: Path, activated: b
         assert await stream(running.address, 99) == (whole(99, 20), True)
 
 
-@pytest.mark.parametrize("activated", [True, False], ids=["activated socket", "reuse_port"])
+@pytest.mark.parametrize("activated", [True, False], ids=["activated socket", "own socket"])
 async def test_a_killed_worker_takes_its_own_streams_and_no_other(tmp_path: Path, activated: bool) -> None:
     async with Engine(20).running() as engine, serving(tmp_path, engine, 2, activated=activated) as running:
         engine.gate.clear()

@@ -109,7 +109,7 @@ async def workers(
     """gunicorn with so many workers; ended, and killed if need be, with the block.
 
     `tls`: whom to trust, where it speaks TLS. `ready`: whether it is waited for. `activated`: whether the socket is
-    handed to it; else each worker has one of its own on the port (`reuse_port`).
+    handed to it; else it binds the port itself.
     """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -163,10 +163,14 @@ class RawClient:
 @contextlib.asynccontextmanager
 async def connected(port: int, *, receive_buffer: int = 0) -> AsyncIterator[RawClient]:
     raw = socket.socket()
-    raw.setblocking(False)
-    if receive_buffer:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
+    try:
+        raw.setblocking(False)
+        if receive_buffer:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
+    except BaseException:
+        raw.close()
+        raise
     reader, writer = await asyncio.open_connection(sock=raw, limit=1 << 20)
     try:
         yield RawClient(reader, writer)
