@@ -10,7 +10,7 @@ from core.errors import LlmgwError, RefusedError
 from core.hardware import Card
 from core.runtime import RuntimeState
 from daemon.activity import Activity
-from daemon.intents import Intents
+from daemon.intents import Intents, wanted_runtime
 from daemon.reconcile import Action, Start
 from daemon.runtimes.admission import Plan, Verdict, best_plan, plan_admission
 from daemon.runtimes.controller import RuntimeController
@@ -25,6 +25,7 @@ from engines.registry import get_adapter
 
 _NOT_LOADED = frozenset({RuntimeState.STOPPED, RuntimeState.QUEUED, RuntimeState.FAILED})
 _ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
+_COMING_UP = frozenset({RuntimeState.STARTING, RuntimeState.WARMING})
 _FAIR_WAIT_S = 5.0
 """A start that waited so long may drain a busy runtime whose residency is over, or it would starve."""
 
@@ -80,8 +81,7 @@ class Admitter:
         for start in self._in_order(actions, controllers, preparer.config, intents):
             runtime_id, controller = start.runtime_id, controllers[start.runtime_id]
             soft = runtime_id not in intents.requested and not preparer.config.runtimes[runtime_id].keep_warm
-            waited_s = controller.queued_s
-            plan = self.plan(runtime_id, controllers, preparer, waited_s=waited_s, coming=frozenset(coming), soft=soft)
+            plan = self.plan(runtime_id, controllers, preparer, intents, coming=frozenset(coming), soft=soft)
             if plan.allowed and not plan.evict:
                 kept.append(replace(start, devices=plan.devices))
                 coming.add(runtime_id)
@@ -96,13 +96,14 @@ class Admitter:
     def _in_order(
         self, actions: Sequence[Action], controllers: Mapping[str, RuntimeController], config: Config, intents: Intents
     ) -> list[Start]:
-        """What somebody waits for first, then pins, then what is only preferred; by priority, then by how long each has
-        waited."""
+        """What was stopped for a new life first: what it held is its own. Then what somebody waits for, then pins, then
+        what is only preferred; by priority, then by how long each has waited."""
         starts = [action for action in actions if isinstance(action, Start)]
 
-        def key(start: Start) -> tuple[bool, bool, int, float, str]:
+        def key(start: Start) -> tuple[bool, bool, bool, int, float, str]:
             runtime = config.runtimes[start.runtime_id]
             return (
+                not _comes_back(controllers[start.runtime_id]),
                 start.runtime_id not in intents.requested,
                 not runtime.keep_warm,
                 -runtime.priority,
@@ -133,20 +134,20 @@ class Admitter:
         runtime_id: str,
         controllers: Mapping[str, RuntimeController],
         preparer: Preparer,
+        intents: Intents,
         *,
-        waited_s: float = 0.0,
         coming: frozenset[str] = frozenset(),
         soft: bool = False,
     ) -> Plan:
         """The plan for loading `runtime_id` now. `coming` are runtimes that this pass has admitted already."""
         policy = preparer.config.runtime_policy
-        residents = [self._resident(c, preparer, loaded=c.runtime_id in coming) for c in controllers.values()]
+        residents = [self._resident(c, preparer, intents, coming=c.runtime_id in coming) for c in controllers.values()]
         request = next(r for r in residents if r.runtime_id == runtime_id)
         asking = Asking(
             runtime_id,
             min_residency_s=policy.min_residency_ms / 1000,
             preferred_idle_s=policy.preferred_warm_idle_ms / 1000,
-            may_drain=waited_s >= _FAIR_WAIT_S,
+            may_drain=controllers[runtime_id].queued_s >= _FAIR_WAIT_S,
             as_preferred=soft,
         )
         pools = self._pools(preparer)
@@ -211,7 +212,9 @@ class Admitter:
             overhead_mib=adapter.overhead_mib,
         )
 
-    def _resident(self, controller: RuntimeController, preparer: Preparer, *, loaded: bool) -> Resident:
+    def _resident(
+        self, controller: RuntimeController, preparer: Preparer, intents: Intents, *, coming: bool
+    ) -> Resident:
         runtime_id = controller.runtime_id
         now_s = self.clock.monotonic_s()
         load = self.activity.load(runtime_id, now_s)
@@ -220,9 +223,10 @@ class Admitter:
         held = [find_card(uuid, self.read_cards()) for uuid in (controller.record.devices if controller.record else ())]
         cards = [card for card in held if card is not None]
         authority = controller.record.authority.owner if controller.record else preparer.node
+        restarting = controller.state in _ENDING and wanted_runtime(preparer.config, intents, runtime_id).run
         return Resident(
             runtime_id=runtime_id,
-            loaded=loaded or controller.state not in _NOT_LOADED,
+            loaded=coming or controller.state not in _NOT_LOADED,
             needs={} if need is None else {HOST: need, **self._card_needs(runtime_id, cards, preparer)},
             active=load.active,
             waiting=load.waiting,
@@ -231,7 +235,9 @@ class Admitter:
             priority=runtime.priority if runtime else 0,
             idle_s=load.idle_s,
             resident_s=now_s - controller.since_s,
-            leaving=_is_leaving(controller),
+            starting=coming or (controller.state in _COMING_UP and runtime_id in intents.requested),
+            restarting=restarting,
+            leaving=_is_leaving(controller) and not restarting,
             owner="" if authority == preparer.node else authority,
         )
 
@@ -250,6 +256,14 @@ def _is_leaving(controller: RuntimeController) -> bool:
     """Whether it is being stopped, and not for a new life."""
     record = controller.record
     return controller.state in _ENDING and record is not None and (record.leaving or record.hold)
+
+
+def _comes_back(controller: RuntimeController) -> bool:
+    """Whether it was stopped for a new life that nobody has tried to begin: its unit file says nothing of an end."""
+    record = controller.record
+    if record is None or controller.state is not RuntimeState.STOPPED or controller.error is not None:
+        return False
+    return not (record.leaving or record.hold or record.failure)
 
 
 def _card_pool(card: Card) -> Pool:

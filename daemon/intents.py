@@ -36,8 +36,12 @@ class Intents:
         self.held.add(runtime_id)
 
     def evict(self, runtime_id: str, reason: str) -> None:
-        """It must make room, or was idle for too long; whoever asks for it later gets it back."""
-        self.requested.pop(runtime_id, None)
+        """It must make room, or was idle for too long; whoever asks for it later gets it back.
+
+        Also who has asked since it was told so for the first time.
+        """
+        if runtime_id not in self.evicted:
+            self.requested.pop(runtime_id, None)
         self.evicted[runtime_id] = reason
 
     def serve(self, on: bool) -> None:
@@ -62,11 +66,14 @@ class Intents:
 
 def wanted_of(config: Config, intents: Intents) -> dict[str, Wanted]:
     """What every runtime of the config should be."""
-    return {runtime_id: _wanted(config, intents, runtime_id) for runtime_id in config.runtimes}
+    return {runtime_id: wanted_runtime(config, intents, runtime_id) for runtime_id in config.runtimes}
 
 
-def _wanted(config: Config, intents: Intents, runtime_id: str) -> Wanted:
-    runtime = config.runtimes[runtime_id]
+def wanted_runtime(config: Config, intents: Intents, runtime_id: str) -> Wanted:
+    """What this one should be."""
+    runtime = config.runtimes.get(runtime_id)
+    if runtime is None:
+        return Wanted(run=False, reason="not in the config")
     if not runtime.enabled:
         return Wanted(run=False, reason="disabled in the config")
     if runtime_id in intents.held:  # before all that passes: its unit file must go on saying so

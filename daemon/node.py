@@ -21,7 +21,7 @@ from core.http.client import HttpClient
 from core.log import get_logger
 from core.runtime import Authority, RuntimeState
 from daemon.adapters import AdapterDesk
-from daemon.admitter import AdmissionRefused, Admitter
+from daemon.admitter import Admitter
 from daemon.adoption import adopt_all, read_records, remove_stray_gates
 from daemon.apply import Applier
 from daemon.backend_keys import BackendKeys
@@ -30,14 +30,12 @@ from daemon.key_store import KeyStore
 from daemon.publisher import RoutePublisher
 from daemon.reconcile import Seen, Start, Stop, reconcile
 from daemon.refusals import (
-    RuntimeDisabled,
     RuntimeHeld,
-    RuntimeStartFailed,
     RuntimeUnknown,
-    ServingStopped,
-    StartOverruled,
+    StopOverruled,
 )
 from daemon.routes import build_route_table
+from daemon.runtimes.admission import Plan
 from daemon.runtimes.authority import Action as Act
 from daemon.runtimes.authority import Caller, Who, may, require
 from daemon.runtimes.controller import RuntimeController, is_settled
@@ -49,6 +47,7 @@ from daemon.runtimes.surround import Surround
 from daemon.runtimes.warmup import WarmupCall, plan_warmup, warm_up
 from daemon.tracing import describe_tracing
 from daemon.views import view_runtimes
+from daemon.waits import hindrance, start_ended, start_failed, stop_ended
 from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend, UnitStatus
 from units.names import engine_unit_name
@@ -224,6 +223,8 @@ class Node:
         actions = [action for action in actions if self._may_touch(action.runtime_id)]
         actions = self.admitter.admit(actions, self.controllers, self.preparer, self._intents)
         await self._applier.apply(actions, self.controllers, self.preparer)
+        for controller in self.controllers.values():
+            controller.look_again()
         # By the config of this moment: a newer one may have brought runtimes while the actions were carried out.
         named = self.config_use.loaded.config.runtimes
         for runtime_id, controller in list(self.controllers.items()):
@@ -270,20 +271,18 @@ class Node:
     async def start(self, runtime_id: str, reason: str, *, wait: bool) -> RuntimeController:
         """Ask for it to run; with `wait`, until it does.
 
-        Raises: RuntimeUnknown, AuthorityRefused, RuntimeDisabled, RuntimeStartFailed, StartOverruled.
+        Raises: RuntimeUnknown, AuthorityRefused, RuntimeDisabled, RuntimeHeld, ServingStopped, RuntimeStartFailed,
+            StartOverruled, AdmissionRefused.
         """
         controller = self.controller(runtime_id)
         self._require(Who.CLIENT if reason == REQUEST else Who.OPERATOR, Act.START, controller)
-        if not self.config_use.loaded.config.runtimes[runtime_id].enabled:
-            raise RuntimeDisabled(f"runtime {runtime_id} is disabled", hint=f"set runtimes.{runtime_id}.enabled")
+        self._require_wishes(runtime_id)
         if runtime_id in self._intents.held and reason == REQUEST:
             raise RuntimeHeld(
                 f"runtime {runtime_id} was stopped by an operator", hint=f"llmgw runtime-start {runtime_id}"
             )
         if controller.needs_operator and reason == REQUEST:
-            raise _start_failed(controller)
-        if not self._intents.serving:
-            raise ServingStopped("this node does not serve now", hint="llmgw start")
+            raise start_failed(controller)
         if controller.state in _AT_REST:
             controller.restart_requested = controller.state is RuntimeState.FAILED
             controller.error = None
@@ -294,19 +293,25 @@ class Node:
         return controller
 
     async def stop(self, runtime_id: str) -> RuntimeController:
-        """Stop it and keep it stopped until an operator starts it. Raises: RuntimeUnknown, AuthorityRefused."""
+        """Stop it and keep it stopped until an operator starts it.
+
+        Raises: RuntimeUnknown, AuthorityRefused, StopOverruled.
+        """
         controller = self.controller(runtime_id)
         self._require(Who.OPERATOR, Act.STOP, controller)
         self._intents.hold(runtime_id)
         controller.restart_requested = False
         self._wake.set()
-        await controller.wait_until(lambda c: c.state in (RuntimeState.STOPPED, RuntimeState.FAILED))
+        await controller.wait_until(lambda c: stop_ended(c, self._intents))
+        if controller.state not in _AT_REST:
+            raise StopOverruled(f"runtime {runtime_id} was started again before it had stopped")
         return controller
 
     async def restart(self, runtime_id: str) -> RuntimeController:
         """Stop and start it. Raises: as `start`."""
         controller = self.controller(runtime_id)
         self._require(Who.OPERATOR, Act.RESTART, controller)
+        self._require_wishes(runtime_id)
         controller.restart_requested = True
         self._intents.request(runtime_id, "operator")
         self._wake.set()
@@ -331,23 +336,20 @@ class Node:
         return self.admitter.clock.monotonic_s() - began_s
 
     async def _wait_running(self, controller: RuntimeController) -> None:
-        runtime_id = controller.runtime_id
-        await controller.wait_until(lambda c: self._has_come_to_rest(c))
-        if runtime_id in self._intents.held or runtime_id not in self.config_use.loaded.config.runtimes:
-            raise StartOverruled(f"runtime {runtime_id} was stopped while it was starting")
-        if isinstance(controller.error, AdmissionRefused):
-            raise controller.error
-        if controller.state is RuntimeState.FAILED:
-            raise _start_failed(controller)
+        await controller.wait_until(lambda c: start_ended(c, self.config_use.loaded.config, self._intents)[0])
+        _, error = start_ended(controller, self.config_use.loaded.config, self._intents)
+        if error is not None:
+            raise error
 
-    def _has_come_to_rest(self, controller: RuntimeController) -> bool:
-        """Whether a wait for `running` is over, one way or the other."""
-        runtime_id = controller.runtime_id
-        if runtime_id in self._intents.held or runtime_id not in self.config_use.loaded.config.runtimes:
-            return True
-        is_refused = controller.state is RuntimeState.STOPPED and isinstance(controller.error, AdmissionRefused)
-        settled = is_refused or controller.state in (RuntimeState.RUNNING, RuntimeState.FAILED)
-        return settled and not controller.restart_requested
+    def _require_wishes(self, runtime_id: str) -> None:
+        """Raises: RuntimeDisabled, ServingStopped: nobody's wish would start it now."""
+        if error := hindrance(runtime_id, self.config_use.loaded.config, self._intents):
+            raise error
+
+    def plan(self, runtime_id: str) -> Plan:
+        """What loading it now would take. Raises: RuntimeUnknown."""
+        self.controller(runtime_id)
+        return self.admitter.plan(runtime_id, self.controllers, self.preparer, self._intents)
 
     def plan_config(self, loaded: Loaded) -> ReloadResult:
         """What serving by another config would change; changes nothing."""
@@ -476,15 +478,6 @@ class Node:
 def _is_note_due(controller: RuntimeController) -> bool:
     record = controller.record
     return record is not None and (record.leaving or record.failure != controller.given_up)
-
-
-def _start_failed(controller: RuntimeController) -> RuntimeStartFailed:
-    cause = controller.error
-    return RuntimeStartFailed(
-        controller.reason or f"runtime {controller.runtime_id} failed",
-        hint=cause.hint if cause else f"llmgw logs {controller.runtime_id}",
-        code=cause.code if cause else None,
-    )
 
 
 def _now() -> str:

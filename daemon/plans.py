@@ -8,8 +8,7 @@ from daemon.runtimes.controller import RuntimeController
 
 def plan_reply(node: Node, runtime_id: str) -> PlanReply:
     """What loading `runtime_id` now would take. Raises: RuntimeUnknown."""
-    node.controller(runtime_id)
-    plan = node.admitter.plan(runtime_id, node.controllers, node.preparer)
+    plan = node.plan(runtime_id)
     return PlanReply(
         runtime=runtime_id,
         allowed=plan.allowed,

@@ -37,3 +37,9 @@ class StartOverruled(ConflictError):
     """Somebody stopped the runtime, or took it out of the config, before it ran."""
 
     code = "runtime_start_overruled"
+
+
+class StopOverruled(ConflictError):
+    """Somebody started the runtime again before it had stopped."""
+
+    code = "runtime_stop_overruled"

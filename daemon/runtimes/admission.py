@@ -132,8 +132,17 @@ def _choose(candidates: Sequence[Resident], sums: Sequence[PoolPlan]) -> tuple[s
     return tuple(chosen) if not over else None
 
 
+_PASSING = (
+    Protected.ACTIVE,
+    Protected.STARTING,
+    Protected.RESTARTING,
+    Protected.RESIDENCY,
+    Protected.PREFERRED,
+)
+"""What ends by itself."""
+
 _BLAME: tuple[tuple[Verdict, frozenset[Protected]], ...] = (
-    (Verdict.BUSY, frozenset({Protected.ACTIVE, Protected.RESIDENCY, Protected.PREFERRED})),
+    (Verdict.BUSY, frozenset(_PASSING)),
     (Verdict.KEEP_WARM, frozenset({Protected.KEEP_WARM})),
     (Verdict.AUTHORITY, frozenset({Protected.AUTHORITY})),
 )
@@ -168,7 +177,7 @@ def _refusal(
         f"{request.runtime_id} needs {_gib(short.requested_mib)} of {short.pool.title}, {_gib(max(0, free))} are free"
     )
     blockers = {
-        Verdict.BUSY: (Protected.ACTIVE, Protected.RESIDENCY, Protected.PREFERRED),
+        Verdict.BUSY: _PASSING,
         Verdict.KEEP_WARM: (Protected.KEEP_WARM,),
         Verdict.AUTHORITY: (Protected.AUTHORITY,),
     }.get(verdict, ())

@@ -93,11 +93,15 @@ class RuntimeController:
         return self._unit.status
 
     async def wait_until(self, done: Callable[["RuntimeController"], bool]) -> None:
-        """Return once `done(self)` holds; it is asked again after every change."""
+        """Return once `done(self)` holds; it is asked again after every change and every pass."""
         while not done(self):
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+
+    def look_again(self) -> None:
+        """What is wanted of it may have changed: whoever waits for it asks again."""
+        self._wake_waiters()
 
     # What the applier orders
 

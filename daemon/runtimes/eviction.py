@@ -14,6 +14,8 @@ class Protected(StrEnum):
     AUTHORITY = "authority"
     ACTIVE = "active-requests"
     KEEP_WARM = "keep-warm"
+    STARTING = "starting"
+    RESTARTING = "restarting"
     RESIDENCY = "minimum-residency"
     PREFERRED = "preferred-warm"
 
@@ -43,6 +45,10 @@ def protection(resident: Resident, asking: Asking) -> Protected | None:
         return Protected.ACTIVE
     if resident.keep_warm:
         return Protected.KEEP_WARM
+    if resident.restarting:
+        return Protected.RESTARTING
+    if resident.starting:
+        return Protected.STARTING
     if resident.resident_s < asking.min_residency_s:
         return Protected.RESIDENCY
     if asking.as_preferred:

@@ -66,6 +66,10 @@ class Resident:
     """Since its last request ended; None: it never had one."""
     resident_s: float = 0.0
     """Since it runs."""
+    starting: bool = False
+    """It comes up, and somebody asked for it: stopped now, whoever waits for it would have waited for nothing."""
+    restarting: bool = False
+    """It goes down to come up again; its room is its own."""
     leaving: bool = False
     """It is being stopped, and nobody wants it back: what it holds is free in a while, whatever it still does."""
     owner: str = ""

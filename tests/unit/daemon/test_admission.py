@@ -40,6 +40,8 @@ SOFT = loaded("soft", 10, preferred_warm=True)
 FRESH = loaded("fresh", 10, resident_s=5.0)
 THEIRS = loaded("theirs", 10, owner="leader")
 LEAVING = loaded("leaving", 10, keep_warm=True, active=1, idle_s=0.0, resident_s=0.0, leaving=True)
+STARTS = loaded("starts", 10, idle_s=None, starting=True)
+RESTARTS = loaded("restarts", 10, restarting=True)
 USED_PIN = loaded("used-pin", 10, keep_warm=True, active=1)
 
 
@@ -62,6 +64,11 @@ USED_PIN = loaded("used-pin", 10, keep_warm=True, active=1)
         ("a fresh one stays for a while", ask(35), [FRESH], host(40), Verdict.BUSY, ()),
         ("one that leaves is in nobody's way", ask(35), [LEAVING], host(40), Verdict.ADMITTED, ("leaving",)),
         ("nor goes another where that is enough", ask(25), [A, LEAVING], host(40), Verdict.ADMITTED, ("leaving",)),
+        ("one that starts for somebody stays", ask(35), [STARTS], host(40), Verdict.BUSY, ()),
+        ("one that restarts stays", ask(35), [RESTARTS], host(40), Verdict.BUSY, ()),
+        ("neither hides an idle one", ask(25), [A, STARTS, RESTARTS], host(45), Verdict.ADMITTED, ("a",)),
+        ("a pin that restarts is told as a pin", ask(35), [loaded("p", 10, keep_warm=True, restarting=True)], host(40),
+         Verdict.KEEP_WARM, ()),
         ("a delegated one that leaves stays", ask(35), [loaded("l", 10, leaving=True, owner="x")], host(40),
          Verdict.AUTHORITY, ()),
         ("a soft one goes", ask(35), [SOFT], host(40), Verdict.ADMITTED, ("soft",)),

@@ -125,6 +125,11 @@ def wanted(runtime: str, intents: Intents) -> tuple[bool, bool]:
         ("keepWarm: true", ["stop-all", "hold"], (False, True)),
         ("keepWarm: true", ["hold", "stop-all"], (False, True)),
         ("keepWarm: true", ["stop-all", "serve"], (True, False)),
+        ("keepWarm: false", ["request", "evict"], (False, False)),
+        ("keepWarm: false", ["request", "evict", "settle"], (False, False)),
+        ("keepWarm: false", ["request", "evict", "request"], (False, False)),
+        ("keepWarm: false", ["request", "evict", "request", "settle"], (True, False)),
+        ("keepWarm: false", ["request", "evict", "request", "evict", "settle"], (True, False)),
     ],
 )
 def test_what_is_wanted(runtime: str, events: list[str], expected: tuple[bool, bool]) -> None:
@@ -134,6 +139,8 @@ def test_what_is_wanted(runtime: str, events: list[str], expected: tuple[bool, b
         "hold": lambda: intents.hold("r"),
         "stop-all": lambda: intents.serve(False),
         "serve": lambda: intents.serve(True),
+        "evict": lambda: intents.evict("r", "x"),
+        "settle": lambda: intents.settle(["r"]),
     }
     for event in events:
         happen[event]()
