@@ -41,6 +41,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     variant: str = ""
     executable: str
     """Relative to the build's folder."""
+    folder: str = ""
+    """Likewise, of the engine's own source tree, where it has one."""
     source: str
     sha256: list[str]
     environment: dict[str, str] = {}
@@ -172,6 +174,7 @@ def read_build(folder: Path) -> Build | None:
         manifest.version,
         executable,
         tuple(manifest.environment.items()),
+        folder=folder / manifest.folder if manifest.folder else None,
         takes_uuids=manifest.takes_uuids if tried is None else tried,
     )
 

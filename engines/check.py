@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.hardware import Finding
 from engines.adapter import Build, EngineAdapter, EngineSpec, NodeFacts, Rendezvous
-from engines.adapters.interpreter import python_of
+from engines.adapters.interpreter import python_of, tree_of
 from engines.help import parse_help
 
 OK, WARNING, FAILED = "ok", "warning", "blocks"
@@ -33,6 +33,7 @@ WIDEST: dict[str, list[dict[str, str | int | float | bool]]] = {
     ],
     "vllm": [{**_PARALLEL, **_LORA, "eager": True, "blockSize": 16, "kvCacheGib": 4}],
     "sglang": [{**_PARALLEL, **_LORA, "pageSize": 1, "maxTotalTokens": 64}],
+    "comfyui": [{"customNodes": "one,two"}],
 }
 """Options that together make an engine's adapter use every flag that it knows."""
 
@@ -80,6 +81,8 @@ def help_command(adapter: EngineAdapter, build: Build) -> tuple[tuple[str, ...],
     if adapter.name == "sglang":
         # The launcher's help: `python --help` would be Python's.
         return (str(python_of(build)), "-m", "sglang.launch_server", "--help"), {"COLUMNS": "120"}
+    if adapter.name == "comfyui":
+        return (str(python_of(build)), str(tree_of(build) / "main.py"), "--help"), {"COLUMNS": "120"}
     return (str(build.executable), "--help"), {}
 
 

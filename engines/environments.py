@@ -1,4 +1,5 @@
-"""Makes a Python environment for an engine: one pinned wheel, and what it needs as the index stood on a day.
+"""Makes a Python environment for an engine: one pinned wheel and what it needs, or what a source tree asks for, as the
+index stood on a day.
 
 pip resolves once and reports (versions and digests of every file), the report becomes a lock file, and only what the
 lock names is installed, by digest. The lock stays in the build (`requirements.lock`). pip's cache beside the builds
@@ -9,7 +10,6 @@ The environment is made in a staging folder and moved: scripts' first lines are 
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -19,13 +19,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from core.api import Progress
-from core.errors import DependencyError
+from core.errors import LlmgwError
 from core.files import ensure_directory, write_atomic
+from core.http.client import HttpClient
 from core.process import run_process
 from engines.dated_index import PYPI, dated_index
+from engines.lock import Asked, build_lock
 from engines.packages import Packages
 from engines.pypi import (
     PIP_MANNERS,
@@ -44,68 +44,91 @@ from engines.staging import run_to_end
 LOCK = "requirements.lock"
 _STEP_TIMEOUT_S = 6 * 3600.0
 _CONFIG_TIMEOUT_S = 60.0
+_ANSWER_S = 20.0
 _REPORT_EVERY_S = 1.0
 
 
-class LockInvalid(DependencyError):
-    """pip's report cannot be made into a lock: something would be installed without a digest."""
+async def ask_for_wheel(recipe: Environment, staging: Path, *, packages: Packages, progress: ProgressSink) -> Asked:
+    """What the environment of a wheel is made of; the wheel lies in `staging` then.
 
-    code = "engine_lock_invalid"
+    Raises: WheelMissing, WheelMismatch, StorageError, ConfigError.
+    """
+    wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
+    return Asked(
+        recipe.name,
+        recipe.version,
+        await fetch_wheel(wheel, staging, packages=packages, progress=progress),
+        date=recipe.date,
+        sha256=tuple(recipe.sha256),
+        leave_out=tuple(recipe.leave_out),
+        stands_for=recipe.stands_for,
+    )
 
 
 async def make_environment(
-    recipe: Environment, tree: Path, final: Path, staging: Path, *, packages: Packages, progress: ProgressSink
-) -> str:
-    """Fill `tree` (which will be renamed to `final`). Returns where it came from.
+    asked: Asked, tree: Path, final: Path, staging: Path, *, packages: Packages, progress: ProgressSink
+) -> None:
+    """Fill `tree` (which will be renamed to `final`, and may have the engine's source in it).
 
     Raises: WheelMissing, WheelMismatch, StorageError, LockInvalid, ConfigError.
     """
-    wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
-    archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
+    sources = [entry for entry in tree.iterdir() if entry.is_dir()]
+    asked = await _reachable(asked, packages)
     await _make_tree(tree)
-    async with _as_it_stood(packages, recipe.date, staging) as dated:
-        pip = _Pip(wheel, tree, staging, final.parent / ".pip-cache", dated, progress)
-        lock = await _resolve(pip, recipe, archive, staging)
+    async with _as_it_stood(packages, asked, staging) as dated:
+        pip = _Pip(asked, tree, staging, final.parent / ".pip-cache", dated, progress)
+        lock = await _resolve(pip, asked, staging)
         await pip.install("install", "--no-deps", "--no-compile", *_locked(staging))
-    if recipe.stands_for:
-        await run_to_end(partial(_stand_for, tree, recipe))
-    progress(Progress(step="compile", detail=str(wheel)))
+    if asked.stands_for:
+        await run_to_end(partial(_stand_for, tree, asked))
+    progress(Progress(step="compile", detail=str(asked)))
     # The engine's user cannot write into the build, so what is not compiled now is compiled at every start.
-    python = str(tree / "bin/python")
-    compiled = [python, "-m", "compileall", "-q", "-j", "0", "-s", str(tree), "-p", str(final), str(tree / "lib")]
-    await run_process(compiled, timeout_s=_STEP_TIMEOUT_S, check=False)
+    compiled = [str(tree / "bin/python"), "-m", "compileall", "-q", "-j", "0", "-s", str(tree), "-p", str(final)]
+    places = [str(place) for place in (tree / "lib", *sources)]
+    await run_process([*compiled, *places], timeout_s=_STEP_TIMEOUT_S, check=False)
     await run_to_end(partial(_finish, tree, final))
     write_atomic(tree / LOCK, lock)
-    return f"environment:{recipe.name}=={recipe.version}@{recipe.date}"
 
 
-async def collect_wheels(
-    recipe: Environment, staging: Path, *, packages: Packages, progress: ProgressSink
-) -> list[Path]:
+async def collect_wheels(asked: Asked, staging: Path, *, packages: Packages, progress: ProgressSink) -> list[Path]:
     """Fetch all that an environment is resolved from, as files below `staging`; what it leaves out, too.
 
     Raises: WheelMissing, WheelMismatch, StorageError, LockInvalid, ConfigError.
     """
-    wheel = Wheel(recipe.name, recipe.version, tuple(recipe.sha256))
-    archive = await fetch_wheel(wheel, staging, packages=packages, progress=progress)
     tree, into = staging / "tree", staging / "all"
+    asked = await _reachable(asked, packages)
     await _make_tree(tree)
-    async with _as_it_stood(packages, recipe.date, staging) as dated:
-        pip = _Pip(wheel, tree, staging, staging / "cache", dated, progress)
-        await _resolve(pip, msgspec.structs.replace(recipe, leave_out=[]), archive, staging)
+    async with _as_it_stood(packages, asked, staging) as dated:
+        pip = _Pip(asked, tree, staging, staging / "cache", dated, progress)
+        await _resolve(pip, replace(asked, leave_out=()), staging)
         await pip.run("download", "download", "--no-deps", *_locked(staging), "--dest", str(into))
     return sorted(into.glob("*.whl"))
+
+
+async def _reachable(asked: Asked, packages: Packages) -> Asked:
+    """Without its second index where a mirror stands for all, or where nobody answers for it: pip would wait for that
+    once for each of a hundred packages, and its own configuration may know another place."""
+    if not asked.index:
+        return asked
+    if packages.is_given:
+        return replace(asked, index="")
+    async with HttpClient() as http:
+        try:
+            await http.fetch("HEAD", asked.index, timeout_s=_ANSWER_S)
+        except LlmgwError:
+            return replace(asked, index="")
+    return asked
 
 
 async def _make_tree(tree: Path) -> None:
     await run_process([sys.executable, "-I", "-m", "venv", "--without-pip", str(tree)], timeout_s=120.0)
 
 
-async def _resolve(pip: "_Pip", recipe: Environment, archive: Path, staging: Path) -> str:
+async def _resolve(pip: "_Pip", asked: Asked, staging: Path) -> str:
     """The lock, which lies in `staging`, too. Raises: as `make_environment`."""
     report = staging / "report.json"
-    await pip.install("resolve", "--dry-run", "--report", str(report), str(archive))
-    lock = build_lock(report.read_bytes(), recipe, archive)
+    await pip.install("resolve", "--dry-run", "--report", str(report), *asked.arguments)
+    lock = build_lock(report.read_bytes(), asked)
     write_atomic(staging / LOCK, lock)
     return lock
 
@@ -114,39 +137,19 @@ def _locked(staging: Path) -> tuple[str, ...]:
     return ("--require-hashes", "--requirement", str(staging / LOCK))
 
 
-def build_lock(report: bytes, recipe: Environment, archive: Path) -> str:
-    """A requirements file with the digest of everything. Pure. Raises: LockInvalid."""
-    lines = []
-    left_out = {name.lower().replace("_", "-") for name in recipe.leave_out}
-    try:
-        items = [(item["metadata"], item["download_info"]) for item in json.loads(report)["install"]]
-        for metadata, info in items:
-            name, version = str(metadata["name"]), str(metadata["version"])
-            digest = str(info["archive_info"]["hashes"]["sha256"])
-            if name.lower().replace("_", "-") in left_out:
-                continue
-            is_pinned = digest in recipe.sha256
-            what = f"{name} @ {archive.as_uri()}" if is_pinned else f"{name}=={version}"
-            lines.append(f"{what} --hash=sha256:{digest}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise LockInvalid(f"pip's report for {recipe.name} {recipe.version} is not understood: {error!r}") from error
-    if not any(line.startswith(f"{recipe.name} ") for line in (text.replace("_", "-") for text in lines)):
-        raise LockInvalid(f"pip's report does not name {recipe.name} {recipe.version} with its pinned digest")
-    return "\n".join(sorted(lines)) + "\n"
-
-
 class _Pip:
     """pip for one environment."""
 
     def __init__(
-        self, wheel: Wheel, tree: Path, staging: Path, cache: Path, packages: Packages, progress: ProgressSink
+        self, asked: Asked, tree: Path, staging: Path, cache: Path, packages: Packages, progress: ProgressSink
     ) -> None:
-        self._wheel = wheel
+        self._asked = asked
         self._staging = staging
         self._tree = tree
         self._cache = cache
         self._packages = packages
         self._progress = progress
+        self._second = ("--extra-index-url", asked.index) if asked.index else ()
 
     async def install(self, step: str, *arguments: str) -> None:
         """`pip install`; it comes from our own folder, so it sees our packages, too, and is to ignore them.
@@ -162,24 +165,24 @@ class _Pip:
         ensure_directory(self._cache, mode=0o700)
         argv = (
             *(*pip_words(find_pip(), str(self._tree / "bin/python")), command, "--only-binary", ":all:"),
-            *(*PIP_MANNERS, *source, *arguments),
+            *(*PIP_MANNERS, *source, *self._second, *arguments),
         )
-        async with _reporting(step, self._wheel, (self._tree, self._cache), self._progress):
+        async with _reporting(step, self._asked, (self._tree, self._cache), self._progress):
             done = await run_process(
                 argv, timeout_s=_STEP_TIMEOUT_S, env=environment, cwd=self._staging, check=False, limit_bytes=64 << 20
             )
         if done.code != 0:
-            raise explain_failure(self._wheel, done.stderr + done.stdout, self._staging, self._packages)
+            raise explain_failure(self._asked, done.stderr + done.stdout, self._staging, self._packages)
 
 
 @contextlib.asynccontextmanager
-async def _as_it_stood(packages: Packages, date: str, staging: Path) -> AsyncIterator[Packages]:
+async def _as_it_stood(packages: Packages, asked: Asked, staging: Path) -> AsyncIterator[Packages]:
     """What pip is told: a folder as it is, an index as it stood on the day."""
-    if packages.folder is not None or packages.page:
+    if packages.folder is not None or packages.page or not asked.date:
         yield packages
         return
-    async with dated_index(packages.index or await _pips_index(staging) or PYPI, date) as address:
-        yield replace(packages, index=address, shown=str(packages))
+    async with dated_index(packages.index or await _pips_index(staging) or PYPI, asked.date) as address:
+        yield replace(packages, index=address, shown=str(packages), keeps_pips=not packages.is_given)
 
 
 async def _pips_index(staging: Path) -> str:
@@ -198,13 +201,13 @@ def parse_index(listed: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _reporting(step: str, wheel: Wheel, places: Sequence[Path], progress: ProgressSink) -> AsyncIterator[None]:
+async def _reporting(step: str, asked: Asked, places: Sequence[Path], progress: ProgressSink) -> AsyncIterator[None]:
     """Tell how much has come while the block runs."""
 
     async def report() -> None:
         while True:
             done = sum(size_of(place) for place in places)
-            progress(Progress(step=step, detail=str(wheel), done_bytes=done))
+            progress(Progress(step=step, detail=str(asked), done_bytes=done))
             await asyncio.sleep(_REPORT_EVERY_S)
 
     reporter = asyncio.create_task(report())
@@ -215,11 +218,11 @@ async def _reporting(step: str, wheel: Wheel, places: Sequence[Path], progress: 
         await asyncio.wait({reporter})
 
 
-def _stand_for(tree: Path, recipe: Environment, stop: threading.Event) -> None:
+def _stand_for(tree: Path, asked: Asked, stop: threading.Event) -> None:
     """Let `importlib.metadata` find the program under its own name: vLLM tells its platform by that version."""
-    wheel = recipe.name.replace("-", "_")
-    (own,) = tree.glob(f"lib/python3.*/site-packages/{wheel}-{recipe.version}.dist-info")
-    name, _, version = recipe.stands_for.partition("==")
+    wheel = asked.name.replace("-", "_")
+    (own,) = tree.glob(f"lib/python3.*/site-packages/{wheel}-{asked.version}.dist-info")
+    name, _, version = asked.stands_for.partition("==")
     folder = own.with_name(f"{name}-{version}.dist-info")
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

@@ -14,13 +14,15 @@ from urllib.parse import quote
 from core.errors import LlmgwError
 from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
-from engines.download import download
-from engines.environments import collect_wheels
-from engines.machine import Machine, parse_version
+from engines.download import Download, download
+from engines.environments import ask_for_wheel, collect_wheels
+from engines.machine import Machine
 from engines.packages import Packages
+from engines.plan import python_reason
 from engines.pypi import ProgressSink, Wheel, fetch_wheel
-from engines.recipe import BuildRecipe, Environment, Recipe
+from engines.recipe import BuildRecipe, Recipe
 from engines.release import archive_of
+from engines.source_tree import ask_for, download_of, unpack_source
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder
 
 _LOCK_TIMEOUT_S = 3600.0
@@ -68,42 +70,55 @@ def why_not(build: BuildRecipe, machine: Machine) -> str:
         return build.unresolved
     if machine.platform not in build.platforms:
         return f"is for {' and '.join(build.platforms)}, this is {machine.platform}"
-    env = build.python
-    if env and not parse_version(env.python_min) <= machine.python <= parse_version(env.python_max):
-        return f"needs Python {env.python_min} to {env.python_max}, this has {'.'.join(map(str, machine.python))}"
-    lacking = build.release.lacks(machine.platform) if build.release else []
+    if build.pythons and (reason := python_reason(build.pythons, machine.python)):
+        return reason
+    lacking = build.lacks(machine.platform)
     return f"the digest of {' and '.join(lacking)} is not known" if lacking else ""
 
 
 async def _bring(
     build: BuildRecipe, tree: Path, packages: Packages, platform: str, progress: ProgressSink
 ) -> list[str]:
-    source = build.package or build.python or build.release
-    check_space(tree, source.download_bytes if source else 0, f"the mirror's part of {build.name}")
-    if build.release is not None:
-        files = []
-        async with HttpClient() as http:
-            for name in build.release.files[platform]:
-                if not (tree / "archives" / name).exists():
-                    await download(http, archive_of(build.release, name), tree / "archives" / name, progress)
-                files.append(f"archives/{name}")
-        return files
+    check_space(tree, build.download_bytes, f"the mirror's part of {build.name}")
+    files = []
+    async with HttpClient() as http:
+        for name, item in _archives(build, platform).items():
+            if not (tree / "archives" / name).exists():
+                await download(http, item, tree / "archives" / name, progress)
+            files.append(f"archives/{name}")
     with staging_folder(tree) as staging:
-        wheels = await _wheels(build, staging, packages, progress)
-        for wheel in wheels:
+        for wheel in await _wheels(build, tree, staging, packages, progress):
             wheel.chmod(0o644)
             publish(wheel, tree / "pypi" / wheel.name)
-        return [f"pypi/{wheel.name}" for wheel in wheels]
+            files.append(f"pypi/{wheel.name}")
+    return files
 
 
-async def _wheels(build: BuildRecipe, staging: Path, packages: Packages, progress: ProgressSink) -> list[Path]:
-    wanted = build.package or build.python
-    if isinstance(wanted, Environment):
-        return await collect_wheels(wanted, staging, packages=packages, progress=progress)
-    if wanted is None:
+def _archives(build: BuildRecipe, platform: str) -> dict[str, Download]:
+    """The archives that it is made of. Pure."""
+    if build.release is not None:
+        return {name: archive_of(build.release, name) for name in build.release.files[platform]}
+    return {build.source.archive: download_of(build.source)} if build.source is not None else {}
+
+
+async def _wheels(
+    build: BuildRecipe, tree: Path, staging: Path, packages: Packages, progress: ProgressSink
+) -> list[Path]:
+    """The wheels that it is made of, below `staging`. The archives are in the tree."""
+    if build.package is not None:
+        wanted = build.package
+        wheel = Wheel(wanted.name, wanted.version, tuple(wanted.sha256), wanted.download_bytes)
+        return [await fetch_wheel(wheel, staging, packages=packages, progress=progress)]
+    if build.python is not None:
+        asked = await ask_for_wheel(build.python, staging, packages=packages, progress=progress)
+    elif build.source is not None:
+        into = staging / "source"
+        ensure_directory(into, mode=0o700)
+        await unpack_source(build.source, tree / "archives" / build.source.archive, into, progress)
+        asked = ask_for(build.source, build.version, into, staging)
+    else:
         return []
-    wheel = Wheel(wanted.name, wanted.version, tuple(wanted.sha256), wanted.download_bytes)
-    return [await fetch_wheel(wheel, staging, packages=packages, progress=progress)]
+    return await collect_wheels(asked, staging, packages=packages, progress=progress)
 
 
 def write_page(folder: Path, stop: threading.Event) -> None:

@@ -27,13 +27,15 @@ from engines.builds import (
 )
 from engines.checked import failure_of, read_check
 from engines.download import DownloadFailed, DownloadMismatch
-from engines.environments import LockInvalid, make_environment
+from engines.environments import ask_for_wheel, make_environment
+from engines.lock import Asked, LockInvalid, RequirementsRefused
 from engines.machine import Machine, read_machine
 from engines.packages import Packages
 from engines.plan import plan_build, select_builds
 from engines.pypi import ProgressSink, Wheel, WheelMismatch, WheelMissing, fetch_wheel, size_of
-from engines.recipe import BuildRecipe, Environment, Package, Recipe, Release, load_recipe
+from engines.recipe import BuildRecipe, Environment, Package, Recipe, Release, SourceTree, load_recipe
 from engines.release import ARCHIVES, ExecutableMissing, find_executable, unpack_release
+from engines.source_tree import RequirementsMissing, ask_for, fetch_source, unpack_source
 from engines.staging import check_space, hold_lock, publish, run_to_end, staging_folder, tidy
 from engines.unpack import UnsafeArchive, open_archive, plan_members, unpack
 from engines.verify import BuildBroken, verify_build
@@ -44,7 +46,7 @@ _LOCK_TIMEOUT_S = 3600.0
 _PIPS_OWN = Packages()
 _NEXT_BUILD = (
     *(BuildBroken, WheelMissing, WheelMismatch, UnsafeArchive, LockInvalid),
-    *(DownloadFailed, DownloadMismatch, NotFoundError, ExecutableMissing),
+    *(DownloadFailed, DownloadMismatch, NotFoundError, ExecutableMissing, RequirementsMissing, RequirementsRefused),
 )
 """What turns down one build and says nothing of the next."""
 
@@ -156,6 +158,8 @@ class _Task:
                 source = await self._from_release(recipe, recipe.release, tree)
                 recipe = msgspec.structs.replace(recipe, executable=find_executable(tree, recipe.executable))
                 _make_executable(tree / recipe.executable)
+            elif recipe.source is not None:
+                source = await self._from_source(recipe, recipe.source, staging, tree)
             else:
                 raise BugError(f"{recipe.name} has no source")
             self._progress(Progress(step="verify", detail=recipe.name))
@@ -177,8 +181,22 @@ class _Task:
     async def _from_index(self, recipe: BuildRecipe, wanted: Environment, staging: Path, tree: Path) -> str:
         """An environment of one wheel and what it needs. Returns where it came from."""
         check_space(self._folder, wanted.download_bytes + wanted.unpacked_bytes, f"{self._engine} {recipe.name}")
+        asked = await ask_for_wheel(wanted, staging, packages=self._packages, progress=self._progress)
+        await self._make_environment(recipe, asked, staging, tree)
+        return f"environment:{wanted.name}=={wanted.version}@{wanted.date}"
+
+    async def _from_source(self, recipe: BuildRecipe, source: SourceTree, staging: Path, tree: Path) -> str:
+        """A source tree, and an environment of what it asks for around it. Returns where it came from."""
+        check_space(self._folder, source.download_bytes + source.unpacked_bytes, f"{self._engine} {recipe.name}")
+        into = tree / source.folder
+        archive = await fetch_source(source, self._folder / ARCHIVES, self._progress)
+        await unpack_source(source, archive, into, self._progress)
+        await self._make_environment(recipe, ask_for(source, recipe.version, into, staging), staging, tree)
+        return f"{source.url}{f' packages@{source.date}' if source.date else ''}"
+
+    async def _make_environment(self, recipe: BuildRecipe, asked: Asked, staging: Path, tree: Path) -> None:
         final = self._folder / recipe.name
-        return await make_environment(wanted, tree, final, staging, packages=self._packages, progress=self._progress)
+        await make_environment(asked, tree, final, staging, packages=self._packages, progress=self._progress)
 
     async def _from_release(self, recipe: BuildRecipe, release: Release, tree: Path) -> str:
         """Everything that is in some archives. Returns where it came from."""
@@ -202,17 +220,18 @@ def _make_executable(path: Path) -> None:
         raise BuildBroken(f"{path.name} is not in the package") from error
 
 
-def _manifest(engine: str, recipe: BuildRecipe, source: str, size_bytes: int) -> Manifest:
-    origin = recipe.package or recipe.python
-    digests = list(recipe.release.sha256.values()) if recipe.release else origin.sha256 if origin else []
+def _manifest(engine: str, recipe: BuildRecipe, origin: str, size_bytes: int) -> Manifest:
+    wheel, source = recipe.package or recipe.python, recipe.source
+    digests = list(recipe.release.sha256.values()) if recipe.release else wheel.sha256 if wheel else []
     return Manifest(
         engine=engine,
         name=recipe.name,
         version=recipe.version,
         variant=recipe.variant,
         executable=recipe.executable,
-        source=source,
-        sha256=digests,
+        folder=source.folder if source else "",
+        source=origin,
+        sha256=[source.sha256] if source else digests,
         environment=recipe.environment,
         takes_uuids=recipe.takes_uuids,
         size_bytes=size_bytes,

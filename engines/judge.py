@@ -4,7 +4,7 @@ from core.config.names import no_such
 from core.config.problem import Problem
 from core.config.schema import Config, Model, Runtime
 from core.errors import LlmgwError
-from engines.digests import file_names
+from engines.digests import MADE_OF_ARCHIVES, digests_in, file_names, is_archive
 from engines.mirror import judge_mirrors
 from engines.policy import check_args, check_env
 from engines.recipe import load_recipe
@@ -22,17 +22,20 @@ def judge_runtimes(config: Config) -> list[Problem]:
             runtime = config.runtimes.get(place.runtime)
             if runtime is not None and runtime.engine in names():
                 problems += _judge_adapter(f"models[{index}]", place.upstream_model or model.id, model, runtime)
-    problems += _judge_releases(config)
+    problems += _judge_archives(config)
     return list(dict.fromkeys(problems))
 
 
-def _judge_releases(config: Config) -> list[Problem]:
+def _judge_archives(config: Config) -> list[Problem]:
     """Digests of archives that no build is made of, and places that none is fetched from."""
-    own, path = config.engines.llamacpp, "engines.llamacpp"
-    known = file_names(load_recipe("llamacpp"))
-    problems = [
-        Problem(f"{path}.digests", no_such("archive", name, known)) for name in own.digests if name not in known
-    ]
+    problems = []
+    for engine in MADE_OF_ARCHIVES:
+        recipe = load_recipe(engine)
+        problems += [
+            Problem(f"engines.{engine}.digests", no_such("archive", name, file_names(recipe)))
+            for name in digests_in(engine, config)
+            if not is_archive(recipe, name)
+        ]
     return problems + judge_mirrors(config)
 
 

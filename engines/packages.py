@@ -34,6 +34,8 @@ class Packages:
     """What names it in the config."""
     shown: str = ""
     """What it is called in an error, where it is not what pip is told."""
+    keeps_pips: bool = False
+    """Whether other places in pip's own configuration stay: the index stands for the one in it."""
 
     @property
     def is_given(self) -> bool:

@@ -71,9 +71,11 @@ def select_builds(recipe: Recipe, version: str = "", variant: str = "") -> Recip
     of_version = [build for build in recipe.builds if version in ("", build.version)]
     if not of_version:
         known = dict.fromkeys(build.version for build in recipe.builds)
+        source = next((build for build in recipe.builds if build.source), None)
+        takes = f", or give one: engines.{recipe.engine}.digests" if source else ""
         raise VersionUnknown(
             f"no digest of {recipe.engine} {version[:60]!r} is known, and nothing is installed without one",
-            hint=f"there is {', '.join(known) or 'none'}: llmgw engine plan {recipe.engine}",
+            hint=f"there is {', '.join(known) or 'none'}: llmgw engine plan {recipe.engine}{takes}",
         )
     builds = [build for build in of_version if variant in ("", build.variant)]
     if not builds:
@@ -99,9 +101,11 @@ def _reasons(engine: str, build: BuildRecipe, machine: Machine) -> tuple[str, ..
     reasons = [*_system_reasons(build, machine), *_card_reasons(build, machine)]
     if build.unresolved and not reasons:
         reasons.append(f"would run here, but {build.unresolved}")
-    if build.release and not reasons and (lacking := build.release.lacks(machine.platform)):
+    if not reasons and (lacking := build.lacks(machine.platform)):
+        how = f" (sha256sum of {build.source.url})" if build.source else ""
         reasons.append(
-            f"would run here, but the digest of {' and '.join(lacking)} is not known: engines.{engine}.digests takes it"
+            f"would run here, but the digest of {' and '.join(lacking)} is not known:"
+            f" engines.{engine}.digests takes it{how}"
         )
     return tuple(reasons)
 
@@ -114,10 +118,16 @@ def _system_reasons(build: BuildRecipe, machine: Machine) -> list[str]:
     missing = [feature for feature in build.cpu_features if feature not in machine.cpu_features]
     if missing:
         reasons.append(f"needs a processor with {', '.join(missing)}")
-    env = build.python
-    if env and not _version(env.python_min) <= machine.python <= _version(env.python_max):
-        reasons.append(f"needs Python {env.python_min} to {env.python_max}, this has {_text(machine.python)}")
+    if build.pythons and (reason := python_reason(build.pythons, machine.python)):
+        reasons.append(reason)
     return reasons
+
+
+def python_reason(pythons: tuple[str, str], this: tuple[int, int]) -> str:
+    """Why no environment can be made with this Python; empty when one can."""
+    oldest, newest = pythons
+    fits = _version(oldest) <= this <= _version(newest)
+    return "" if fits else f"needs Python {oldest} to {newest}, this has {_text(this)}"
 
 
 def _card_reasons(build: BuildRecipe, machine: Machine) -> list[str]:

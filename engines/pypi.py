@@ -18,6 +18,7 @@ from core.api import Progress
 from core.errors import ConfigError, DependencyError, LlmgwError, UnavailableError
 from core.files import StorageError, ensure_directory, write_atomic
 from core.process import Completed, last_lines, run_process
+from engines.lock import Asked, folded
 from engines.packages import Packages
 
 ProgressSink = Callable[[Progress], None]
@@ -97,7 +98,7 @@ def pip_environment(into: Path, *, packages: Packages, environ: Mapping[str, str
     # pip would ask a proxy for an address of this machine, too: that of a mirror here, or of our dated index.
     upper = environment.pop("NO_PROXY", "")
     environment["no_proxy"] = ",".join(filter(None, (environment.get("no_proxy") or upper, *_OF_THIS_MACHINE)))
-    if packages.is_given:
+    if packages.is_given and not packages.keeps_pips:
         for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_NO_INDEX"):
             environment.pop(name, None)
     if packages.index:
@@ -152,7 +153,7 @@ def find_pip() -> Path:
     return Path(spec.origin).parent / "__main__.py"
 
 
-def explain_failure(wheel: Wheel, output: bytes, into: Path, packages: Packages = _PIPS_OWN) -> LlmgwError:
+def explain_failure(wheel: Wheel | Asked, output: bytes, into: Path, packages: Packages = _PIPS_OWN) -> LlmgwError:
     """What pip's last words mean, as an error that says what to do. Pure."""
     text = output.decode("utf-8", "replace")
     where, setting = str(packages), packages.setting
@@ -172,11 +173,23 @@ def explain_failure(wheel: Wheel, output: bytes, into: Path, packages: Packages 
             hint=f"check the network and proxy (pip's settings are honoured), or set {setting} to a local folder",
         )
     if "No matching distribution found" in text or "Could not find a version" in text:
+        wanted = re.search(r"No matching distribution found for ([^\s;]+)", text)
+        needed = f"{wanted[1]}, which {wheel} needs," if wanted and not _is_of(wanted[1], wheel) else f"{wheel}"
         return WheelMissing(
-            f"{where} has no {wheel} for this machine",
+            f"{where} has no {needed} for this machine",
             hint=f"put the wheel there, or set {setting} to a place that has it",
         )
+    conflict = re.search(r"The conflict is caused by:\n((?:[ \t]+\S.*\n?){1,6})", text)
+    if conflict:
+        lines = " / ".join(line.strip() for line in conflict[1].splitlines())
+        return WheelMissing(f"nothing in {where} meets all that {wheel} needs: {lines[:500]}")
     return WheelMissing(f"{where} gave no {wheel}: {last_lines(output, 2) or 'pip said nothing'}")
+
+
+def _is_of(requirement: str, wheel: Wheel | Asked) -> bool:
+    """Whether pip looked for the thing itself."""
+    name = re.match(r"[A-Za-z0-9._-]*", requirement)
+    return name is not None and folded(name[0]) == folded(wheel.name)
 
 
 _NETWORK_WORDS = (

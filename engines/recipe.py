@@ -87,6 +87,36 @@ class Release(_Part, frozen=True, kw_only=True):
         return [name for name in self.files.get(platform, []) if name not in self.sha256]
 
 
+class SourceTree(_Part, frozen=True, kw_only=True):
+    """A project's source archive, and an environment of what its requirements file asks for, around it.
+
+    Its digest is the operator's to give, as a release's. Digests of archives of other versions make builds of those.
+    """
+
+    archive: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.tar\.gz$")]
+    """What it is called in `digests` and in a mirror; has the version in it, as the following."""
+    url: Annotated[str, Meta(pattern=r"^https?://.*[^/]$|^/.*[^/]$")]
+    """Where it is fetched from; in a mirror that is a directory, a path."""
+    sha256: Annotated[str, Meta(pattern=r"^$|^[0-9a-f]{64}$")] = ""
+    """Filled by `engines.digests.give_digests`; empty: not known."""
+    folder: RelativePath = "source"
+    """Of the build: where the tree lies in it."""
+    requirements: RelativePath = "requirements.txt"
+    also: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .,_+<>=!~\[\]-]*$")]] = []
+    """Further requirements: versions that the variant is about, and what the file forgot."""
+    index: Annotated[str, Meta(pattern=r"^$|^https://.*$")] = ""
+    """A second index, which has the variant's own wheels."""
+    date: Annotated[str, Meta(pattern=r"^$|^\d{4}-\d\d-\d\d$")] = ""
+    """Nothing that was uploaded after this day is installed; empty: the day of the installation counts."""
+    python_min: Version
+    python_max: Version
+    download_bytes: int
+    """Roughly, of everything."""
+    unpacked_bytes: int
+    source_bytes: int
+    """At most, of the source alone, unpacked."""
+
+
 class Cuda(_Part, frozen=True, kw_only=True):
     """What a build asks of NVIDIA's driver and cards."""
 
@@ -106,6 +136,7 @@ class Verify(_Part, frozen=True, kw_only=True):
     """How to see that the executable runs here."""
 
     arguments: list[str] = []
+    """`{scratch}` in one stands for a folder that is there while it runs."""
     expect: str = ""
     """Must occur in what it writes."""
     libraries: dict[str, str] = {}
@@ -138,6 +169,7 @@ class BuildRecipe(_Part, frozen=True, kw_only=True):
     package: Package | None = None
     python: Environment | None = None
     release: Release | None = None
+    source: SourceTree | None = None
     verify: Verify = Verify()
     environment: dict[str, str] = {}
     takes_uuids: bool = True
@@ -147,8 +179,27 @@ class BuildRecipe(_Part, frozen=True, kw_only=True):
         """VERSION-VARIANT: also the name of its folder."""
         return f"{self.version}-{self.variant}"
 
+    @property
+    def pythons(self) -> tuple[str, str] | None:
+        """The oldest and the newest Python that its environment can be made with, where it has one."""
+        made_with = self.python or self.source
+        return (made_with.python_min, made_with.python_max) if made_with else None
+
+    @property
+    def download_bytes(self) -> int:
+        """Roughly, of all that is fetched for it."""
+        origin = self.package or self.python or self.release or self.source
+        return origin.download_bytes if origin else 0
+
+    def lacks(self, platform: str) -> list[str]:
+        """Archives that it is made of, and whose digests nobody gave."""
+        if self.source is not None:
+            return [] if self.source.sha256 else [self.source.archive]
+        return self.release.lacks(platform) if self.release else []
+
     def __post_init__(self) -> None:
-        sources = [source for source in (self.package, self.python, self.release) if source is not None]
+        origins = (self.package, self.python, self.release, self.source)
+        sources = [origin for origin in origins if origin is not None]
         if self.unresolved and sources:
             raise ValueError(f"{self.name} is unresolved and has a source")
         if not self.unresolved and (len(sources) != 1 or not self.executable or not self.verify.arguments):

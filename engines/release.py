@@ -32,11 +32,17 @@ async def unpack_release(release: Release, platform: str, archives: Path, tree: 
     ensure_directory(archives, mode=0o700)
     async with HttpClient() as http:
         for name in release.files[platform]:
-            archive = archives / f"{release.sha256[name][:16]}-{name}"
-            if not archive.exists():
-                await download(http, archive_of(release, name), archive, progress)
+            archive = await fetch_archive(http, archive_of(release, name), name, archives, progress)
             progress(Progress(step="unpack", detail=name, total_bytes=release.unpacked_bytes))
             await run_to_end(partial(_unpack, archive, tree, release.unpacked_bytes))
+
+
+async def fetch_archive(http: HttpClient, item: Download, name: str, archives: Path, progress: ProgressSink) -> Path:
+    """The archive in the folder `archives`, brought there unless an earlier try did. Raises: as `download`."""
+    archive = archives / f"{item.digest[:16]}-{name}"
+    if not archive.exists():
+        await download(http, item, archive, progress)
+    return archive
 
 
 def archive_of(release: Release, name: str) -> Download:

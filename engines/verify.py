@@ -5,6 +5,7 @@ at the first request: both are found here, before the build can be seen by anybo
 """
 
 import re
+import tempfile
 from pathlib import Path
 
 from core.errors import DependencyError, LlmgwError
@@ -13,6 +14,9 @@ from engines.machine import Machine
 from engines.recipe import BuildRecipe
 
 _RUN_TIMEOUT_S = 60.0
+_PYTHON_TIMEOUT_S = 300.0
+"""torch from a cold disk, on a machine that is busy."""
+_SCRATCH = "{scratch}"
 _GPU_TIMEOUT_S = 600.0
 """torch's first kernels on a cold disk take minutes to load."""
 
@@ -25,7 +29,8 @@ class BuildBroken(DependencyError):
 
 async def verify_build(recipe: BuildRecipe, tree: Path, machine: Machine) -> None:
     """Raises: BuildBroken with the reason and what mends it."""
-    said = await _run(recipe, tree, recipe.verify.arguments, _RUN_TIMEOUT_S)
+    timeout_s = _PYTHON_TIMEOUT_S if recipe.pythons else _RUN_TIMEOUT_S
+    said = await _run(recipe, tree, recipe.verify.arguments, timeout_s)
     if recipe.verify.expect not in said:
         raise BuildBroken(f"{recipe.name}: {recipe.executable} ran and did not say {recipe.verify.expect!r}")
     if machine.gpus and recipe.verify.gpu_arguments:
@@ -38,8 +43,14 @@ async def verify_build(recipe: BuildRecipe, tree: Path, machine: Machine) -> Non
 
 
 async def _run(recipe: BuildRecipe, tree: Path, arguments: list[str], timeout_s: float) -> str:
+    with tempfile.TemporaryDirectory(prefix="llmgw-verify-") as scratch:
+        words = [word.replace(_SCRATCH, scratch) for word in arguments]
+        return await _run_words(recipe, tree, words, timeout_s)
+
+
+async def _run_words(recipe: BuildRecipe, tree: Path, words: list[str], timeout_s: float) -> str:
     try:
-        done: Completed = await run_process([str(tree / recipe.executable), *arguments], timeout_s=timeout_s, cwd=tree)
+        done: Completed = await run_process([str(tree / recipe.executable), *words], timeout_s=timeout_s, cwd=tree)
     except OSError as error:
         raise BuildBroken(f"{recipe.name} has no {recipe.executable}") from error
     except LlmgwError as error:
@@ -62,5 +73,5 @@ def explain_broken(recipe: BuildRecipe, error: LlmgwError) -> BuildBroken:
         return BuildBroken(
             f"{recipe.name}: {error.message}", hint="is the file system of paths.engines mounted with noexec?"
         )
-    last = last_lines(output.encode(), 1) if recipe.python else ""
+    last = last_lines(output.encode(), 1) if recipe.pythons else ""
     return BuildBroken(f"{recipe.name} does not run here: {error.message}{f' ({last})' if last else ''}")

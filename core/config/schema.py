@@ -187,12 +187,16 @@ class RuntimePolicy(Section, frozen=True, kw_only=True):
     memory_safety: MemorySafety = MemorySafety()
 
 
+Digests = dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]]
+"""Archive that a build is made of -> its SHA-256; nothing is installed from one that is not named."""
+
+
 class OwnProgram(Section, frozen=True, kw_only=True):
     """An operator's own build of an engine, used as it is by runtimes that name no build."""
 
     bin: AbsolutePath = ""
-    digests: dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]] = {}
-    """Archive of a release -> its SHA-256; nothing is installed from one that is not named here."""
+    digests: Digests = {}
+    """Of a release's archives."""
     mirror: str = ""
     """A mirror for this engine's builds alone; likewise the following."""
 
@@ -219,6 +223,8 @@ class OwnTree(Section, frozen=True, kw_only=True):
     dir: AbsolutePath = ""
     python: AbsolutePath = ""
     """Of the environment that has what it requires."""
+    digests: Digests = {}
+    """Of source archives."""
     mirror: str = ""
 
     @property

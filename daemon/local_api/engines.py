@@ -105,7 +105,8 @@ class EngineInstall(_Engines):
     async def on_post(self, req: falcon.asgi.Request, resp: falcon.asgi.Response, engine: str) -> None:
         request = await read_body(req, InstallRequest)
         # What nobody can install is an error of this request, not of a job.
-        select_builds(load_recipe(engine), request.version, request.variant)
+        recipe = recipe_for(engine, self._node.config_use.loaded.config)
+        select_builds(recipe, request.version, request.variant)
         key = f"install {engine} {request.version} {request.variant}"
         resp.content_type = "application/x-ndjson"
         resp.stream = job_lines(self._jobs.run(key, lambda report: self._install(engine, request, report)))

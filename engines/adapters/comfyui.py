@@ -1,7 +1,7 @@
 """ComfyUI: `main.py` of a source tree, on loopback behind the gate that keeps its callers apart.
 
-llmgw installs no build of it (no digest of its source is known): the operator names the tree and the python that has
-its requirements (`engines.comfyui.dir` and `.python`). Written for 0.3.64 and later.
+A build of llmgw's has the tree in its environment; an operator's own is named by `engines.comfyui.dir` and `.python`.
+Written for 0.3.64 and later.
 
 - It has no key, no users, and no route that is safe to show to two callers: nothing but the gate talks to it.
 - Each runtime has a base directory of its own (its home): what one runtime's callers made, no other runtime sees.
@@ -27,7 +27,7 @@ from engines.adapter import (
     Progress,
 )
 from engines.adapters.answers import read_server_health
-from engines.adapters.interpreter import build_environment, python_of, require_build
+from engines.adapters.interpreter import build_environment, python_of, require_build, tree_of
 from engines.gates.command import ALLOWED_NODES, LIMITS, comfyui_base, read_names
 from engines.lora_api import LoraApi
 from engines.options import Option, check_options
@@ -81,7 +81,7 @@ class ComfyUiAdapter:
     def build_command(self, spec: EngineSpec, build: Build | None, facts: NodeFacts) -> EngineCommand:
         require_clean(spec, self.check_spec(spec))
         build = require_build(spec, build)
-        tree = build.folder or build.executable.parent.parent
+        tree = tree_of(build)
         base, custom = comfyui_base(spec), read_names(spec, CUSTOM_NODES)
         models = base / _MODELS_FILE
         argv = (

@@ -40,6 +40,11 @@ def python_of(build: Build) -> Path:
     return executable if executable.name.startswith("python") else executable.with_name("python")
 
 
+def tree_of(build: Build) -> Path:
+    """The engine's own source tree; beside the environment's `bin` where nothing says otherwise."""
+    return build.folder or build.executable.parent.parent
+
+
 def launch_with_key(build: Build, way: str, module: str) -> tuple[str, ...]:
     """The first words of a command that hands over the key inside the process; see `engines/launchers`."""
     return (str(python_of(build)), str(LAUNCHERS / "with_key.py"), KEY_FILE, way, module)

@@ -73,3 +73,15 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
             await last_line(stack.client, "llamacpp", version="b9")
         with pytest.raises(NotFoundError, match="no variant 'cu13' of llamacpp b10068"):
             await last_line(stack.client, "llamacpp", version="b10068", variant="cu13")
+
+
+async def test_a_version_that_only_an_operators_digest_makes_known_is_taken_up(tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    digests = f"{{ComfyUI-0.40.0.tar.gz: {'ab' * 32}}}"
+    config = f"{CONFIG}offline: {{mirror: {tmp_path / 'mirror'}}}\nengines: {{comfyui: {{digests: {digests}}}}}\n"
+    async with Stack(tmp_path, config) as stack:
+        last = await last_line(stack.client, "comfyui", version="0.40.0")
+        with pytest.raises(NotFoundError, match=r"no digest of comfyui '0\.50\.0' is known"):
+            await last_line(stack.client, "comfyui", version="0.50.0")
+
+    assert last.error is not None and last.error.code in ("archive_missing", "engine_no_build_fits")

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 
 @contextlib.asynccontextmanager
@@ -16,8 +17,10 @@ async def serving(folder: Path, uploaded: Mapping[str, str], *, drop_every: int 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            path = head.split(" ")[1]
-            if path.startswith("/files/"):
+            path = unquote(head.split(" ")[1])
+            if head.startswith("HEAD "):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n")
+            elif path.startswith("/files/"):
                 await _send_file(writer, folder / path.removeprefix("/files/"), head, drop_every)
             else:
                 _send(writer, _page(folder, path.strip("/").split("/")[-1], uploaded))

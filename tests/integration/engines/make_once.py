@@ -1,6 +1,7 @@
 """A process that installs the fake engine, fetches or mends weights, and prints each step, to be killed at any of them.
 
 python -m tests.integration.engines.make_once engine ENGINES_DIR MIRROR SHA256
+python -m tests.integration.engines.make_once tree ENGINES_DIR MIRROR SHA256
 python -m tests.integration.engines.make_once weights WEIGHTS_DIR MIRROR SOURCE
 python -m tests.integration.engines.make_once mend WEIGHTS_DIR MIRROR HUB
 """
@@ -19,6 +20,7 @@ from engines.origins import Origins
 from engines.packages import Packages
 from engines.stored import list_units
 from engines.weights import fetch
+from tests.integration.engines.trees import ARCHIVE, tree_recipe
 from tests.integration.engines.wheels import make_recipe
 
 
@@ -28,8 +30,8 @@ def _report(event: Progress) -> None:
 
 async def main(what: str, into: str, mirror: str, of: str) -> None:
     packages = Packages(Path(mirror))
-    if what == "engine":
-        recipe = make_recipe(of)
+    if what in ("engine", "tree"):
+        recipe = make_recipe(of) if what == "engine" else tree_recipe(of, f"{mirror}/{ARCHIVE}")
         build = await install_build("fake", engines_dir=Path(into), packages=packages, progress=_report, recipe=recipe)
         print("done", build.name, flush=True)
     elif what == "mend":

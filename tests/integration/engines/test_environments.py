@@ -11,7 +11,7 @@ import pytest
 from engines.adapter import Build
 from engines.builds import list_builds
 from engines.dated_index import drop_later
-from engines.environments import LOCK, LockInvalid, build_lock, parse_index
+from engines.environments import LOCK, parse_index
 from engines.install import BuildBroken, install_build
 from engines.packages import parse_packages
 from engines.pypi import WheelMismatch, WheelMissing
@@ -168,6 +168,24 @@ async def test_the_index_of_pips_own_configuration_is_asked(tmp_path: Path, monk
     assert "helper 1.0" in run(str(build.executable), "-m", "fake_engine")
 
 
+async def test_places_beside_the_index_in_pips_environment_stay_and_go_where_a_mirror_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = an_index(tmp_path / "index", needs="helper beside")
+    put_wheel(tmp_path / "more", "beside", "1.0", b"")
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "more"))
+
+    async with serving(tmp_path / "index", UPLOADED) as index:
+        with pytest.raises(WheelMissing):
+            await install(tmp_path, a_recipe(sha256), index)
+        monkeypatch.setenv("PIP_INDEX_URL", index)
+        build = await install(tmp_path, a_recipe(sha256), "")
+
+    lock = (build.executable.parents[1] / LOCK).read_text()
+    assert "beside==1.0" in lock and "helper==1.0" in lock
+
+
 @pytest.mark.parametrize(
     ("listed", "index"),
     [
@@ -204,22 +222,3 @@ def test_a_file_counts_until_the_end_of_the_day(uploaded: str | None, kept: int)
 def test_what_is_no_page_of_an_index_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json's and ours alike
         drop_later(text, "https://x/", "2026-01-01")
-
-
-@pytest.mark.parametrize(
-    "report",
-    [
-        b"", b"{}", b'{"install": 1}', b'{"install": []}',
-        b'{"install": [{"metadata": {"name": "x", "version": "1"}, "download_info": {}}]}',
-        b'{"install": [{"metadata": {"name": "x", "version": "1"},'
-        b' "download_info": {"archive_info": {"hashes": {}}}}]}',
-        b'{"install": [{"metadata": {"name": "other", "version": "1"},'
-        b' "download_info": {"archive_info": {"hashes": {"sha256": "aa"}}}}]}',
-    ],
-)  # fmt: skip
-def test_nothing_is_locked_without_a_digest_or_without_the_engine(report: bytes) -> None:
-    environment = a_recipe("0" * 64).builds[0].python
-    assert environment is not None
-
-    with pytest.raises(LockInvalid):
-        build_lock(report, environment, Path("/x/fake_engine-1.0-py3-none-any.whl"))

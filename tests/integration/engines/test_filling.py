@@ -152,7 +152,8 @@ async def test_a_model_that_did_not_come_wholly_is_not_named_in_the_mirror(tmp_p
         ("llamacpp", "cpu", Machine("linux-x86_64", (2, 36), frozenset()), "the digest of llama-b11434-bin"),
         ("vllm", "pypi-cu130", Machine("linux-x86_64", (2, 36), frozenset(), python=(3, 11)), ""),
         ("vllm", "pypi-cu130", Machine("linux-x86_64", (2, 36), frozenset(), python=(3, 9)), "needs Python 3.11"),
-        ("comfyui", "cpu", Machine("linux-x86_64", (2, 36), frozenset()), "no digest of its source archive"),
+        ("comfyui", "cpu", Machine("linux-x86_64", (2, 36), frozenset()), "the digest of ComfyUI-0.3.64.tar.gz"),
+        ("comfyui", "cpu", Machine("linux-x86_64", (2, 36), frozenset(), python=(3, 9)), "needs Python 3.11 to 3.13"),
     ],
 )
 def test_what_cannot_be_brought_on_this_machine_says_why(
@@ -174,6 +175,6 @@ def test_the_command_says_of_each_build_why_it_was_not_brought(
 
     report = json.loads(capsys.readouterr().out)
     assert report["mirror"] == str(tmp_path / "tree")
-    assert [build["problem"].startswith("no digest of its source") for build in report["builds"]] == [True] * 3
+    assert [build["problem"].startswith("the digest of ComfyUI-") for build in report["builds"]] == [True] * 3
     assert main([*arguments, "--variant", "cu99"]) == 4
     assert "there is no variant 'cu99' of comfyui" in capsys.readouterr().err

@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import io
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -23,25 +21,12 @@ from engines.plan import NoBuildFits, plan_build
 from engines.recipe import Recipe, load_recipe, parse_recipe
 from engines.release import ARCHIVES, ExecutableMissing
 from engines.unpack import UnsafeArchive
+from tests.integration.engines.archives import an_archive
 from tests.integration.engines.file_server import serving
 from tests.integration.engines.hub_server import HubServer
 
 SERVER = b"#!/bin/sh\necho 'version: 1 (fake)'\n"
 MAIN, LIBRARIES = "llama-b1.tar.gz", "cudart-llama-b1.tar.gz"
-
-
-def an_archive(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), 0o755 if data.startswith(b"#!") else 0o644
-            archive.addfile(info, io.BytesIO(data))
-        for name, to in (links or {}).items():
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = tarfile.SYMTYPE, to
-            archive.addfile(info)
-    return packed.getvalue()
 
 
 GOOD = {

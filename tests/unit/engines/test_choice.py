@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.hardware import Card, Driver, HardwareState, PciDevice
+from engines.digests import file_names, give_digests
 from engines.machine import Gpu, Machine, add_hardware, parse_version
 from engines.plan import plan_build
 from engines.recipe import BuildRecipe, Cuda, Package, Recipe, Verify, load_recipe
@@ -20,34 +21,41 @@ ENGINES = ("llamacpp", "vllm", "sglang", "trtllm", "comfyui")
 TABLE = Path(__file__).parents[2] / "data/engines/choices.txt"
 LLAMA, VLLM, SGLANG = "b10068-pypi-vulkan", "0.33.0-pypi-cu130", "0.5.23-pypi-cu130"
 VLLM_CPU = "0.32.0-pypi-cpu"
+COMFY, COMFY_OLD, COMFY_CPU = "0.3.64-cu130", "0.3.64-cu126", "0.3.64-cpu"
 
-CHOSEN: dict[str, tuple[str, str, str]] = {
-    "Debian 12, no card": (LLAMA, VLLM_CPU, ""),
-    "Debian 12, no card, no AVX2": ("", "", ""),
-    "Debian 11, no card": ("", "", ""),
-    "arm64 server, no card": ("", "", ""),
-    "Debian 12, AMD card": (LLAMA, VLLM_CPU, ""),
-    "two V100, driver 580": (LLAMA, "", ""),
-    "two V100, driver 535": (LLAMA, "", ""),
-    "T4, driver 535": (LLAMA, "", ""),
-    "T4, driver 580": (LLAMA, VLLM, SGLANG),
-    "RTX 4090, driver 580": (LLAMA, VLLM, SGLANG),
-    "RTX 4090, driver 570, Ubuntu 22.04": (LLAMA, "", ""),
-    "RTX 4090 beside a P40, driver 580": (LLAMA, "", ""),
-    "RTX 4090, no AVX2": ("", VLLM, SGLANG),
-    "eight H100, driver 580": (LLAMA, VLLM, SGLANG),
-    "eight H100, driver 535": (LLAMA, "", ""),
-    "GH200, driver 580": ("", VLLM, SGLANG),
-    "B300, driver 580, Ubuntu 24.04": (LLAMA, VLLM, SGLANG),
-    "RTX 5090, driver 595, Debian 13, Python 3.14": (LLAMA, VLLM, ""),
-    "GB10, driver 580, Ubuntu 24.04": ("", VLLM, SGLANG),
-    "Thor, driver 580, Ubuntu 24.04": ("", VLLM, SGLANG),
+CHOSEN: dict[str, tuple[str, str, str, str]] = {
+    "Debian 12, no card": (LLAMA, VLLM_CPU, "", COMFY_CPU),
+    "Debian 12, no card, no AVX2": ("", "", "", COMFY_CPU),
+    "Debian 11, no card": ("", "", "", ""),
+    "arm64 server, no card": ("", "", "", ""),
+    "Debian 12, AMD card": (LLAMA, VLLM_CPU, "", COMFY_CPU),
+    "two V100, driver 580": (LLAMA, "", "", COMFY_OLD),
+    "two V100, driver 535": (LLAMA, "", "", COMFY_OLD),
+    "T4, driver 535": (LLAMA, "", "", COMFY_OLD),
+    "T4, driver 580": (LLAMA, VLLM, SGLANG, COMFY),
+    "RTX 4090, driver 580": (LLAMA, VLLM, SGLANG, COMFY),
+    "RTX 4090, driver 570, Ubuntu 22.04": (LLAMA, "", "", ""),
+    "RTX 4090 beside a P40, driver 580": (LLAMA, "", "", COMFY_OLD),
+    "RTX 4090, no AVX2": ("", VLLM, SGLANG, COMFY),
+    "eight H100, driver 580": (LLAMA, VLLM, SGLANG, COMFY),
+    "eight H100, driver 535": (LLAMA, "", "", COMFY_OLD),
+    "GH200, driver 580": ("", VLLM, SGLANG, COMFY),
+    "B300, driver 580, Ubuntu 24.04": (LLAMA, VLLM, SGLANG, COMFY),
+    "RTX 5090, driver 595, Debian 13, Python 3.14": (LLAMA, VLLM, "", ""),
+    "GB10, driver 580, Ubuntu 24.04": ("", VLLM, SGLANG, COMFY),
+    "Thor, driver 580, Ubuntu 24.04": ("", VLLM, SGLANG, COMFY),
 }
+
+
+def a_completed(engine: str) -> Recipe:
+    """The recipe; ComfyUI's with the digest that an operator gives of the only archive that it has."""
+    recipe = load_recipe(engine)
+    return give_digests(recipe, dict.fromkeys(file_names(recipe), "0" * 64)) if engine == "comfyui" else recipe
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_machine_takes_the_first_build_that_it_can_run_and_that_can_be_had(name: str) -> None:
-    chosen = [plan_build(load_recipe(engine), MACHINES[name]).chosen for engine in ENGINES[:3]]
+    chosen = [plan_build(a_completed(engine), MACHINES[name]).chosen for engine in ENGINES if engine != "trtllm"]
 
     assert tuple(build.name if build else "" for build in chosen) == CHOSEN[name]
 
@@ -57,7 +65,7 @@ def test_the_whole_table_is_as_it_was_looked_at() -> None:
     for name, machine in MACHINES.items():
         lines.append(f"\n# {name}")
         for engine in ENGINES:
-            plan = plan_build(load_recipe(engine), machine)
+            plan = plan_build(a_completed(engine), machine)
             lines.append(f"{engine}: {plan.chosen.name if plan.chosen else '-'}")
             for verdict in plan.verdicts:
                 if verdict.reasons:
@@ -73,7 +81,7 @@ def test_the_whole_table_is_as_it_was_looked_at() -> None:
 @pytest.mark.parametrize("name", [name for name, machine in MACHINES.items() if machine.gpus])
 def test_no_machine_with_a_card_takes_a_build_that_leaves_it_unused(name: str) -> None:
     for engine in ENGINES:
-        for build in plan_build(load_recipe(engine), MACHINES[name]).fitting:
+        for build in plan_build(a_completed(engine), MACHINES[name]).fitting:
             assert "cuda" in build.computes or "vulkan" in build.computes
 
 

@@ -111,6 +111,16 @@ _GONE, _OTHER = "package_unavailable", "package_digest_mismatch"
         ("ProxyError('Cannot connect to proxy.', OSError('407'))", _GONE, "proxy"),
         ("ReadTimeoutError: Read timed out. (read timeout=15)", _GONE, "does not answer"),
         ("ERROR: No matching distribution found for pkg==1.0", _GONE, "has no pkg 1.0 for this machine"),
+        (
+            "ERROR: No matching distribution found for torch==2.13.0+cpu; x",
+            _GONE,
+            "has no torch==2.13.0+cpu, which pkg 1.0 needs, for this machine",
+        ),
+        (
+            "ERROR: no\n\nThe conflict is caused by:\n    a 1.0 depends on b<2\n    c depends on b>2\n\nTo",
+            _GONE,
+            "nothing in the package index meets all that pkg 1.0 needs: a 1.0 depends on b<2 / c depends on b>2",
+        ),
         ("something new", _GONE, "something new"),
         ("", _GONE, "pip said nothing"),
     ],
