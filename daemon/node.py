@@ -53,6 +53,7 @@ from units.backend import BackendLost, UnitBackend, UnitStatus
 from units.names import engine_unit_name
 
 _AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
+_MENDED_BY_FETCHING = frozenset({"engine_build_missing", "weights_missing", "weights_broken"})
 _TICK_S = 1.0
 _SILENCE_POLL_S = 0.05
 _RETRY_S = 2.0
@@ -392,7 +393,7 @@ class Node:
     def retry_missing(self) -> None:
         """Something was installed: runtimes that failed for want of it may start now."""
         for controller in self.controllers.values():
-            if controller.error is not None and controller.error.code in ("engine_build_missing", "weights_missing"):
+            if controller.error is not None and controller.error.code in _MENDED_BY_FETCHING:
                 controller.restart_requested = True
         self._wake.set()
 

@@ -129,6 +129,8 @@ class EngineCommand:
     """Made before the start, below the runtime's home."""
     files: tuple[tuple[str, str], ...] = ()
     """Paths below the home and the texts that are written there before the start."""
+    gguf_files: tuple[str, ...] = ()
+    """Files that the engine reads as GGUF: looked at before the start."""
     is_container: bool = False
     """The command makes the sandbox, and needs the daemon's own rights for it: its unit has no user and no sandbox."""
 

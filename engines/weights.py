@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from core.api import Progress
-from core.errors import DependencyError, NotFoundError, PermissionError_
+from core.errors import DependencyError, LlmgwError, NotFoundError, PermissionError_
 from core.files import StorageError, ensure_directory, storage_error
 from core.weights import FileState
+from engines.gguf import HEAD_BYTES, PART_MARK, judge_head, judge_kind, model_parts, parts_count
 from engines.origins import Origins
 from engines.packages import Packages
 from engines.presets import Preset, load_presets, resolve_preset
@@ -31,6 +32,7 @@ __all__ = [
     "Preset",
     "WeightsBroken",
     "WeightsMissing",
+    "check_gguf",
     "fetch",
     "load_presets",
     "parse_source",
@@ -43,7 +45,8 @@ __all__ = [
 _LOCK_TIMEOUT_S = 3600.0
 _THE_PROJECTS_OWN = Origins()
 _MAX_FILE_BYTES = 1 << 40
-_GGUF_MAGIC = b"GGUF"
+_VALUES_BYTES = 32 << 20
+"""Of a model's file, so much is searched for what it says of its parts; most of it is the list of its tokens."""
 
 
 class WeightsMissing(NotFoundError):
@@ -117,16 +120,74 @@ def check_file(path: Path) -> None:
         if path.is_dir():
             os.scandir(path).close()
             return
-        with open(path, "rb") as file:
-            head = file.read(len(_GGUF_MAGIC))
-    except FileNotFoundError:
-        raise WeightsMissing(f"weights {path} do not exist", hint="use the absolute path of a model's file") from None
-    except PermissionError:
-        raise PermissionError_(f"weights {path} may not be read", hint=f"chmod a+r {path}") from None
     except OSError as error:
-        raise storage_error(path, error) from error
-    if path.suffix == ".gguf" and head != _GGUF_MAGIC:
-        raise WeightsBroken(f"{path} is not a GGUF file: it begins with {head!r}", hint="download it again")
+        raise _unreadable(path, error) from error
+    head, _ = _read_head(path)
+    if path.suffix == ".gguf" and (flaw := judge_kind(head)):
+        raise WeightsBroken(f"{path} {flaw.what}", hint=flaw.hint)
+
+
+def check_gguf(path: Path) -> None:
+    """Whether llama.cpp could load a model, all its parts, as far as their heads tell: it often ends without a word of
+    why it could not.
+
+    Raises: as `check_file`.
+    """
+    parts = model_parts(path)
+    if len(parts) > 1 and not _is_part(path):
+        parts = (path,)  # it is only called so
+    if path != parts[0]:
+        what = f"{path} is part {parts.index(path) + 1} of {len(parts)} of a model, which is loaded by its first part"
+        raise WeightsBroken(what, hint=f"name {parts[0]}")
+    for number, part in enumerate(parts, 1):
+        if part.is_dir():
+            raise WeightsBroken(f"{part} is a folder", hint="name the GGUF file in it")
+        try:
+            head, size = _read_head(part)
+        except WeightsMissing:
+            if number == 1:
+                raise
+            what = f"{part} does not exist, and it is part {number} of {len(parts)} of the model {path}"
+            raise WeightsMissing(what, hint="download all parts into one folder") from None
+        if flaw := judge_head(head, size):
+            raise WeightsBroken(f"{part} {flaw.what}", hint=flaw.hint)
+
+
+def _is_part(path: Path) -> bool:
+    """Whether the file says of itself that it is one of several. Raises: as `_read_head`."""
+    try:
+        with open(path, "rb", opener=_open_unblocked) as file:
+            before, read_bytes = b"", 0
+            while read_bytes < _VALUES_BYTES and (block := file.read(1 << 20)):
+                count = parts_count(before + block)
+                if count is not None:
+                    return count > 1
+                before, read_bytes = block[-len(PART_MARK) - 1 :], read_bytes + len(block)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return False
+
+
+def _open_unblocked(name: str, flags: int) -> int:
+    """A pipe must not keep us waiting for its writer."""
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
+def _read_head(path: Path) -> tuple[bytes, int]:
+    """The file's first bytes, and how many it has. Raises: WeightsMissing, PermissionError_, StorageError."""
+    try:
+        with open(path, "rb", opener=_open_unblocked) as file:
+            return file.read(HEAD_BYTES) or b"", os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> LlmgwError:
+    if isinstance(error, FileNotFoundError):
+        return WeightsMissing(f"weights {path} do not exist", hint="use the absolute path of a model's file")
+    if isinstance(error, PermissionError):
+        return PermissionError_(f"weights {path} may not be read", hint=f"chmod a+r {path}")
+    return storage_error(path, error)
 
 
 def _place(source: PathSource | PackageSource | WebSource, weights_dir: Path) -> Path:

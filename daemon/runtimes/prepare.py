@@ -30,8 +30,8 @@ from engines.keys import is_given_key
 from engines.kv_events import kv_events
 from engines.policy import check_args, check_env
 from engines.registry import get_adapter
+from engines.weights import check_gguf, size_bytes
 from engines.weights import resolve as resolve_weights
-from engines.weights import size_bytes
 from units.backend import UnitFileChange
 from units.model import UnitRecord
 from units.names import engine_unit_name, gate_unit_name
@@ -112,6 +112,8 @@ class Preparer:
         spec, asked = replace(spec, port=ports[-1]), spec
         self._judge(adapter, spec)
         command = adapter.build_command(spec, build, replace(self.facts, cards=placement.cards))
+        for path in command.gguf_files:
+            check_gguf(Path(path))
         self._make_folders(spec)
         self._furnish(command)
         key_path = self._key(runtime_id) if is_given_key(adapter, runtime) else None

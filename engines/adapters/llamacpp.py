@@ -37,6 +37,7 @@ from engines.adapter import (
 )
 from engines.adapters.answers import read_server_health
 from engines.adapters.scaled_lora import SCALED_LORA_OPTIONS, check_scaled_lora, read_scaled_lora
+from engines.gguf import model_parts
 from engines.lora_api import LoraApi
 from engines.options import Option, check_options
 from engines.prometheus import read_samples
@@ -120,6 +121,7 @@ class LlamaCppAdapter:
             environment=_environment(spec, build),
             read_only_paths=_read_only(spec, executable),
             read_write_paths=(str(spec.home),),
+            gguf_files=_models(spec),
             # Vulkan and CUDA drivers compile shaders at run time; the CPU code does not.
             allow_jit=bool(spec.devices),
         )
@@ -191,9 +193,12 @@ def _environment(spec: EngineSpec, build: Build) -> tuple[tuple[str, str], ...]:
 
 def _read_only(spec: EngineSpec, executable: str) -> tuple[str, ...]:
     folder = executable.rpartition("/")[0] or "/"
-    paths = [folder, str(spec.weights)]
+    parts = [str(part) for part in model_parts(spec.weights)] if spec.weights is not None else []
+    return (folder, *parts, *_models(spec)[1:])
+
+
+def _models(spec: EngineSpec) -> tuple[str, ...]:
+    """The weights, their projector and their adapters."""
     projector = spec.options.get("mmproj")
-    if isinstance(projector, str):
-        paths.append(projector)
-    paths.extend(path for path, _ in read_scaled_lora(spec))
-    return tuple(paths)
+    projectors = [projector] if isinstance(projector, str) else []
+    return (str(spec.weights), *projectors, *(path for path, _ in read_scaled_lora(spec)))

@@ -84,7 +84,15 @@ def test_adapters_are_applied_with_their_scales_and_may_be_read(text: str, flag:
     command = get_adapter("llamacpp").build_command(replace(_SPEC, options={"lora": text}), _BUILD, _FACTS)
 
     assert flag in " ".join(command.argv)
-    assert "/w/a.gguf" in command.read_only_paths
+    assert "/w/a.gguf" in command.read_only_paths and "/w/a.gguf" in command.gguf_files
+
+
+def test_all_parts_of_a_model_may_be_read() -> None:
+    parts = [Path(f"/w/m-{number:05}-of-00003.gguf") for number in (1, 2, 3)]
+    command = get_adapter("llamacpp").build_command(replace(_SPEC, weights=parts[0]), _BUILD, _FACTS)
+
+    assert {str(part) for part in parts} <= set(command.read_only_paths)
+    assert command.gguf_files == (str(parts[0]),)
 
 
 @pytest.mark.parametrize(
