@@ -13,6 +13,7 @@ from engines.plan import NoBuildFits
 from engines.presets import resolve_preset
 from engines.pypi import WheelMissing
 from engines.weights import fetch
+from tests.engines.comfyui_cpu import make_comfyui
 from tests.engines.sglang_cpu import make_sglang
 from tests.engines.tiny_folder import write_tiny_folder, write_tiny_lora
 from tests.engines.tiny_model import write_tiny_model
@@ -55,6 +56,18 @@ def sglang(vllm: Build) -> Build:
         return asyncio.run(make_sglang(vllm, _STATE / "sglang"))
     except ProcessFailed as error:
         pytest.skip(f"SGLang cannot be had here: {str(error)[-300:]}")
+
+
+@pytest.fixture(scope="session")
+def comfyui(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """ComfyUI for the processor, installed by its recipe: a minute and 2 GB the first time."""
+    archive = os.environ.get("LLMGW_TEST_COMFYUI", "")
+    if not archive:
+        pytest.skip("LLMGW_TEST_COMFYUI must name a source archive of ComfyUI, ComfyUI-VERSION.tar.gz")
+    try:
+        return asyncio.run(make_comfyui(Path(archive), _STATE / "engines", tmp_path_factory.mktemp("comfyui")))
+    except WheelMissing as error:
+        pytest.skip(f"ComfyUI's packages cannot be had (pip needs PyTorch's CPU index): {error.message[:300]}")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Starts `make_once` in a process of its own, to be killed at will."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ async def making(what: str, into: Path, mirror: Path, of: str) -> AsyncIterator[
     try:
         yield process
     finally:
+        # One that was killed may be reaped already, before the event loop hears of it.
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         await process.communicate()

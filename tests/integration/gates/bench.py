@@ -1,4 +1,4 @@
-"""A fake ComfyUI and its gate as real processes, and two callers of it."""
+"""A ComfyUI, by default a fake one, and its gate as real processes, and two callers of it."""
 
 import asyncio
 import contextlib
@@ -83,6 +83,14 @@ class Caller:
         status, told = await self.ask("POST", "/prompt", {"prompt": graph, **more})
         assert status == 200, told
         return str(told["prompt_id"])
+
+    async def upload(self, picture: bytes, filename: str = "photo.png") -> Json:
+        """What is told of an uploaded file."""
+        form = aiohttp.FormData({"overwrite": "false", "type": "input"})
+        form.add_field("image", picture, filename=filename, content_type="image/png")
+        async with self.session.post(f"{self.url}/upload/image", data=form, headers=self.headers) as answer:
+            assert answer.status == 200, await answer.text()
+            return dict(await answer.json())
 
     @contextlib.asynccontextmanager
     async def listen(self, client_id: str = "", path: str = "/ws") -> AsyncIterator[Ear]:
@@ -188,9 +196,9 @@ class Bench:
                 sys.executable, *words, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=log, stderr=log
             )
 
-    async def _answering(self, url: str) -> None:
+    async def _answering(self, url: str, *, within_s: float = _PATIENCE_S) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(within_s):
                 while True:
                     with contextlib.suppress(aiohttp.ClientError):
                         async with self.session.get(url) as answer:

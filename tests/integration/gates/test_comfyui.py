@@ -180,13 +180,9 @@ async def test_an_upload_is_the_callers_own_and_nothing_is_overwritten(tmp_path:
     async with running(tmp_path) as bench:
         names = []
         for content in (b"one", b"two"):
-            form = aiohttp.FormData({"overwrite": "false", "type": "input"})
-            form.add_field("image", content, filename="photo.png", content_type="image/png")
-            async with bench.session.post(f"{bench.url}/upload/image", data=form, headers=bench.ada.headers) as answer:
-                assert answer.status == 200, await answer.text()
-                told = await answer.json()
-                assert (told["subfolder"], told["type"]) == (bench.ada.mark, "input")
-                names.append(told["name"])
+            told = await bench.ada.upload(content)
+            assert (told["subfolder"], told["type"]) == (bench.ada.mark, "input")
+            names.append(told["name"])
         assert names == ["photo.png", "photo (1).png"]
         graph = picture() | {"3": {"class_type": "LoadImage", "inputs": {"image": "photo (1).png"}}}
         prompt_id = await bench.ada.prompt(graph)

@@ -15,12 +15,14 @@ HELPS = {
     "llamacpp": DATA / "llama-server-b10068-help.txt",
     "vllm": DATA / "vllm-0.32.0-help.txt",
     "sglang": DATA / "sglang-0.5.23-help.txt",
+    "comfyui": DATA / "comfyui-0.3.64-help.txt",  # its flags without what it says of them
 }
 RENAMED = [
     ("llamacpp", "--ctx-size", "--context-size"), ("llamacpp", "--metrics", "--enable-metrics"),
     ("vllm", "--max-model-len", "--max-model-length"), ("vllm", "--lora-modules", "--lora-module"),
     ("vllm", "--headless", "--no-head"), ("sglang", "--served-model-name", "--serve-model-name"),
     ("sglang", "--dist-init-addr", "--dist-init-address"), ("sglang", "--api-key", "--apikey"),
+    ("comfyui", "--whitelist-custom-nodes", "--whitelist-custom-node"), ("comfyui", "--database-url", "--db-url"),
 ]  # fmt: skip
 
 
