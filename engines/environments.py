@@ -25,12 +25,13 @@ from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
 from core.process import run_process
 from engines.dated_index import PYPI, dated_index
-from engines.lock import Asked, build_lock
+from engines.lock import Asked, build_lock, pins_of, read_constraints, require_pinned
 from engines.packages import Packages
 from engines.pypi import (
     PIP_MANNERS,
     ProgressSink,
     Wheel,
+    WheelMissing,
     explain_failure,
     fetch_wheel,
     find_pip,
@@ -91,7 +92,7 @@ async def make_environment(
 
 
 async def collect_wheels(asked: Asked, staging: Path, *, packages: Packages, progress: ProgressSink) -> list[Path]:
-    """Fetch all that an environment is resolved from, as files below `staging`; what it leaves out, too.
+    """Fetch all that an environment is resolved from, as files below `staging`; what it leaves out, and its lock, too.
 
     Raises: WheelMissing, WheelMismatch, StorageError, LockInvalid, ConfigError.
     """
@@ -100,9 +101,11 @@ async def collect_wheels(asked: Asked, staging: Path, *, packages: Packages, pro
     await _make_tree(tree)
     async with _as_it_stood(packages, asked, staging) as dated:
         pip = _Pip(asked, tree, staging, staging / "cache", dated, progress)
-        await _resolve(pip, replace(asked, leave_out=()), staging)
+        lock = await _resolve(pip, replace(asked, leave_out=()), staging)
         await pip.run("download", "download", "--no-deps", *_locked(staging), "--dest", str(into))
-    return sorted(into.glob("*.whl"))
+    pins = staging / asked.pins
+    write_atomic(pins, pins_of(lock, asked))
+    return [*sorted(into.glob("*.whl")), pins]  # the lock last: what it names is there before it
 
 
 async def _reachable(asked: Asked, packages: Packages) -> Asked:
@@ -126,11 +129,38 @@ async def _make_tree(tree: Path) -> None:
 
 async def _resolve(pip: "_Pip", asked: Asked, staging: Path) -> str:
     """The lock, which lies in `staging`, too. Raises: as `make_environment`."""
-    report = staging / "report.json"
-    await pip.install("resolve", "--dry-run", "--report", str(report), *asked.arguments)
+    report, constraints = staging / "report.json", staging / "constraints.txt"
+    pins = await _read_pins(pip.packages, asked)
+    write_atomic(constraints, read_constraints(pins, asked))
+    narrowed = ("--constraint", str(constraints)) if pins else ()
+    await pip.install("resolve", "--dry-run", "--report", str(report), *narrowed, *asked.arguments)
     lock = build_lock(report.read_bytes(), asked)
+    if pins:
+        require_pinned(lock, pins, asked)
     write_atomic(staging / LOCK, lock)
     return lock
+
+
+async def _read_pins(packages: Packages, asked: Asked) -> str:
+    """The lock beside the wheels of a folder; empty where there is none. Raises: WheelMissing, StorageError."""
+    if not asked.pins or not (packages.folder or packages.page):
+        return ""
+    if packages.folder is not None:
+        path = packages.folder / asked.pins
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise WheelMissing(f"{path} cannot be read: {error}") from error
+    async with HttpClient() as http:
+        try:
+            reply = await http.fetch("GET", f"{packages.page}{asked.pins}", timeout_s=_ANSWER_S)
+        except LlmgwError as error:
+            raise WheelMissing(error.message) from error
+    if reply.status not in (200, 403, 404, 410):
+        raise WheelMissing(f"{packages.page}{asked.pins} answers {reply.status}")
+    return reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
 
 
 def _locked(staging: Path) -> tuple[str, ...]:
@@ -147,7 +177,7 @@ class _Pip:
         self._staging = staging
         self._tree = tree
         self._cache = cache
-        self._packages = packages
+        self.packages = packages
         self._progress = progress
         self._second = ("--extra-index-url", asked.index) if asked.index else ()
 
@@ -160,7 +190,7 @@ class _Pip:
 
     async def run(self, step: str, command: str, *arguments: str) -> None:
         """One command of pip's. Raises: WheelMissing, WheelMismatch, StorageError."""
-        environment, source = pip_environment(self._staging, packages=self._packages, environ=os.environ)
+        environment, source = pip_environment(self._staging, packages=self.packages, environ=os.environ)
         environment["PIP_CACHE_DIR"] = str(self._cache)
         ensure_directory(self._cache, mode=0o700)
         argv = (
@@ -172,7 +202,7 @@ class _Pip:
                 argv, timeout_s=_STEP_TIMEOUT_S, env=environment, cwd=self._staging, check=False, limit_bytes=64 << 20
             )
         if done.code != 0:
-            raise explain_failure(self._asked, done.stderr + done.stdout, self._staging, self._packages)
+            raise explain_failure(self._asked, done.stderr + done.stdout, self._staging, self.packages)
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ Python. No card is needed, and nothing of what comes is run. Files appear whole,
 """
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -16,6 +16,7 @@ from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
 from engines.download import Download, download
 from engines.environments import ask_for_wheel, collect_wheels
+from engines.lock import pins_name
 from engines.machine import Machine
 from engines.packages import Packages
 from engines.plan import python_reason
@@ -56,7 +57,7 @@ async def fill_mirror(
                 filled.append(FilledBuild(build.name, problem=problem))
                 continue
             try:
-                files = await _bring(build, tree, packages, machine.platform, progress)
+                files = await _bring(build, tree, packages, machine, progress)
                 filled.append(FilledBuild(build.name, tuple(files)))
             except LlmgwError as error:
                 filled.append(FilledBuild(build.name, problem=f"{error.message} [{error.code}]"))
@@ -77,20 +78,20 @@ def why_not(build: BuildRecipe, machine: Machine) -> str:
 
 
 async def _bring(
-    build: BuildRecipe, tree: Path, packages: Packages, platform: str, progress: ProgressSink
+    build: BuildRecipe, tree: Path, packages: Packages, machine: Machine, progress: ProgressSink
 ) -> list[str]:
     check_space(tree, build.download_bytes, f"the mirror's part of {build.name}")
     files = []
     async with HttpClient() as http:
-        for name, item in _archives(build, platform).items():
+        for name, item in _archives(build, machine.platform).items():
             if not (tree / "archives" / name).exists():
                 await download(http, item, tree / "archives" / name, progress)
             files.append(f"archives/{name}")
     with staging_folder(tree) as staging:
-        for wheel in await _wheels(build, tree, staging, packages, progress):
-            wheel.chmod(0o644)
-            publish(wheel, tree / "pypi" / wheel.name)
-            files.append(f"pypi/{wheel.name}")
+        for file in await _wheels(build, tree, staging, packages, machine, progress):
+            file.chmod(0o644)
+            publish(file, tree / "pypi" / file.name)
+            files.append(f"pypi/{file.name}")
     return files
 
 
@@ -102,9 +103,9 @@ def _archives(build: BuildRecipe, platform: str) -> dict[str, Download]:
 
 
 async def _wheels(
-    build: BuildRecipe, tree: Path, staging: Path, packages: Packages, progress: ProgressSink
+    build: BuildRecipe, tree: Path, staging: Path, packages: Packages, machine: Machine, progress: ProgressSink
 ) -> list[Path]:
-    """The wheels that it is made of, below `staging`. The archives are in the tree."""
+    """The wheels that it is made of, below `staging`, and an environment's lock. The archives are in the tree."""
     if build.package is not None:
         wanted = build.package
         wheel = Wheel(wanted.name, wanted.version, tuple(wanted.sha256), wanted.download_bytes)
@@ -118,6 +119,7 @@ async def _wheels(
         asked = ask_for(build.source, build.version, into, staging)
     else:
         return []
+    asked = replace(asked, pins=pins_name(asked, build.variant, machine))
     return await collect_wheels(asked, staging, packages=packages, progress=progress)
 
 

@@ -7,6 +7,7 @@ happens before, `install_build` called again finishes it.
 
 import shutil
 import threading
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from engines.builds import (
 from engines.checked import failure_of, read_check
 from engines.download import DownloadFailed, DownloadMismatch
 from engines.environments import ask_for_wheel, make_environment
-from engines.lock import Asked, LockInvalid, RequirementsRefused
+from engines.lock import Asked, LockInvalid, RequirementsRefused, pins_name
 from engines.machine import Machine, read_machine
 from engines.packages import Packages
 from engines.plan import plan_build, select_builds
@@ -196,6 +197,7 @@ class _Task:
 
     async def _make_environment(self, recipe: BuildRecipe, asked: Asked, staging: Path, tree: Path) -> None:
         final = self._folder / recipe.name
+        asked = replace(asked, pins=pins_name(asked, recipe.variant, self._machine))
         await make_environment(asked, tree, final, staging, packages=self._packages, progress=self._progress)
 
     async def _from_release(self, recipe: BuildRecipe, release: Release, tree: Path) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import DependencyError
+from engines.machine import Machine
 
 _LINE = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[A-Za-z0-9._, -]*\])?\s*([(<>=!~][A-Za-z0-9.,*+!<>=~() ]*)?(;.*)?"
@@ -48,6 +49,8 @@ class Asked:
     """As in `engines.recipe.Environment`."""
     index: str = ""
     """A second index."""
+    pins: str = ""
+    """What its lock is called in a mirror: it is good for one build, one platform and one Python."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -81,6 +84,35 @@ def build_lock(report: bytes, asked: Asked) -> str:
         what = "with its pinned digest" if asked.sha256 else f"for {asked}"
         raise LockInvalid(f"pip's report does not name {', '.join(missing)} {what}")
     return "\n".join(sorted(lines)) + "\n"
+
+
+def pins_name(asked: Asked, variant: str, machine: Machine) -> str:
+    """What the lock of this build is called in a mirror."""
+    python = ".".join(str(number) for number in machine.python)
+    return f"{asked.name}-{asked.version}-{variant}-{machine.platform}-py{python}.lock"
+
+
+def pins_of(lock: str, asked: Asked) -> str:
+    """The lock as it lies beside the wheels of a mirror: without the path that the pinned wheel had here."""
+    at_hand = f" @ {asked.path.as_uri()} "
+    return "".join(line.replace(at_hand, f"=={asked.version} ") for line in lock.splitlines(keepends=True))
+
+
+def read_constraints(pins: str, asked: Asked) -> str:
+    """For pip: the versions of everything but of the wheel that is at hand."""
+    versions = [line.partition(" ")[0] for line in pins.splitlines()]
+    ours = [one for one in versions if not asked.sha256 or folded(one.partition("==")[0]) != folded(asked.name)]
+    return "".join(f"{version}\n" for version in ours)
+
+
+def require_pinned(lock: str, pins: str, asked: Asked) -> None:
+    """Whether all that is locked is what the mirror was filled with. Raises: LockInvalid."""
+    other = sorted(set(pins_of(lock, asked).splitlines()) - set(pins.splitlines()))
+    if other:
+        raise LockInvalid(
+            f"the mirror has another {other[0].partition(' ')[0]} than the one that it was filled with for {asked}",
+            hint=f"fill it again (llmgw engine mirror), or take {asked.pins} away: then the newest that fit are taken",
+        )
 
 
 def read_requirements(text: str, *, what: str) -> list[str]:

@@ -3,7 +3,8 @@
 It is a directory of this machine, or the address of a folder that a web server gives out as it is:
 
     pypi/NAME-VERSION-….whl                           wheels
-    archives/NAME                                     archives of projects' releases
+    pypi/NAME.lock                                    of an environment: which of them it is made of
+    archives/NAME                                     archives of projects' releases and sources
     https/DIGEST/NAME                                 weights of `https:` sources, as in the weights' own folder
     hub/api/models/ORG/REPO/revision/REVISION         Hugging Face's answer, which files a model has
     hub/ORG/REPO/resolve/COMMIT/PATH                  the files

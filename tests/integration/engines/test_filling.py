@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from engines.environments import LOCK
 from engines.filling import FilledBuild, fill_mirror, why_not
 from engines.hub import Hub
 from engines.install import install_build
+from engines.lock import LockInvalid
 from engines.machine import Machine, read_machine
 from engines.mirror import Mirror, find_mirror, packages_for
 from engines.origins import Origins, find_origins
@@ -61,13 +63,35 @@ async def test_an_environment_is_made_offline_of_what_stood_in_the_index_on_the_
         (filled,) = await fill(recipe, tree, Packages(index=address))
 
     names = ["fake_engine-1.0-py3-none-any.whl", "helper-1.0-py3-none-any.whl", "unwanted-1.0-py3-none-any.whl"]
-    assert filled == FilledBuild("1.0-env", tuple(f"pypi/{name}" for name in names))
-    assert sorted(path.name for path in (tree / "pypi").iterdir()) == [*names[:2], "index.html", names[2]]
+    pins = f"fake-engine-1.0-env-{read_machine().platform}-py{sys.version_info[0]}.{sys.version_info[1]}.lock"
+    assert filled == FilledBuild("1.0-env", tuple(f"pypi/{name}" for name in [*names, pins]))
+    assert {path.name for path in (tree / "pypi").iterdir()} == {*names, "index.html", pins}
+    assert "@" not in (tree / "pypi" / pins).read_text() and "unwanted==1.0" in (tree / "pypi" / pins).read_text()
     assert [entry.name for entry in tree.iterdir() if entry.name.startswith(".")] == [".lock"]
     assert "helper==1.0" in await install_offline(recipe, str(tree), tmp_path / "here")
     async with serving(MirrorServer(tree, lists=False)) as server:
         lock = await install_offline(recipe, server.address, tmp_path / "there")
     assert "helper==1.0" in lock and "unwanted" not in lock
+
+
+async def test_newer_wheels_beside_those_of_a_build_change_nothing_and_others_in_their_place_are_found_out(
+    tmp_path: Path,
+) -> None:
+    index, tree = tmp_path / "index", tmp_path / "tree"
+    recipe = environments.a_recipe(environments.an_index(index))
+    async with serving_index(index, environments.UPLOADED) as address:
+        await fill(recipe, tree, Packages(index=address))
+    environments.put_wheel(tree / "pypi", "helper", "3.0", b"VERSION = '3.0'\n")
+
+    async with serving(MirrorServer(tree)) as server:
+        for way, place in {"here": str(tree), "there": server.address}.items():
+            assert "helper==1.0 " in await install_offline(recipe, place, tmp_path / way)
+    environments.put_wheel(tree / "pypi", "helper", "1.0", b"VERSION = 'another'\n")
+    with pytest.raises(LockInvalid, match=r"another helper==1\.0 than the one that it was filled with"):
+        await install_offline(recipe, str(tree), tmp_path / "changed")
+    (pins,) = (tree / "pypi").glob("*.lock")
+    pins.unlink()
+    assert "helper==3.0 " in await install_offline(recipe, str(tree), tmp_path / "unpinned")
 
 
 async def test_wheels_and_archives_come_under_their_digests_and_one_that_does_not_stops_no_other(

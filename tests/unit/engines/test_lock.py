@@ -11,9 +11,14 @@ from engines.lock import (
     RequirementsRefused,
     build_lock,
     narrow,
+    pins_name,
+    pins_of,
+    read_constraints,
     read_requirements,
+    require_pinned,
     requirement_names,
 )
+from engines.machine import Machine
 
 WHEEL, OTHER = "ab" * 32, "cd" * 32
 BY_WHEEL = Asked("fake-engine", "1.0", Path("/x/fake_engine-1.0-py3-none-any.whl"), sha256=(WHEEL,))
@@ -76,6 +81,29 @@ def test_nothing_is_locked_without_a_digest_or_from_elsewhere_or_without_what_wa
 ) -> None:
     with pytest.raises(LockInvalid):
         build_lock(report, asked)
+
+
+@pytest.mark.parametrize("asked", [BY_WHEEL, BY_FILE], ids=["wheel", "file"])
+def test_a_mirrors_lock_has_versions_for_pip_and_is_no_other_ones(asked: Asked) -> None:
+    items = [an_item("fake-engine", "1.0", WHEEL), an_item("helper", "1.0", OTHER), an_item("torch", "2", OTHER)]
+    lock = build_lock(a_report(*items), asked)
+
+    pins = pins_of(lock, asked)
+
+    assert pins.splitlines()[0] == f"fake-engine==1.0 --hash=sha256:{WHEEL}" and "file:" not in pins
+    wanted = ["helper==1.0", "torch==2"] if asked is BY_WHEEL else ["fake-engine==1.0", "helper==1.0", "torch==2"]
+    assert read_constraints(pins, asked).splitlines() == wanted
+    require_pinned(lock, pins, asked)
+    require_pinned(lock.replace(f"torch==2 --hash=sha256:{OTHER}\n", ""), pins, asked)
+    for other in (pins.replace("torch==2", "torch==3"), pins.replace(OTHER, WHEEL), "", "garbage"):
+        with pytest.raises(LockInvalid, match="another"):
+            require_pinned(lock, other, asked)
+
+
+def test_a_lock_in_a_mirror_is_called_after_its_build_and_machine() -> None:
+    machine = Machine("linux-x86_64", (2, 36), frozenset(), python=(3, 11))
+
+    assert pins_name(BY_WHEEL, "pypi-cpu", machine) == "fake-engine-1.0-pypi-cpu-linux-x86_64-py3.11.lock"
 
 
 def test_a_file_of_requirements_is_read_by_name_and_its_comments_are_not() -> None:
