@@ -22,8 +22,9 @@ from core.config.load import (
     load_config,
     parse_config,
     read_config,
+    says_nothing,
 )
-from core.config.problem import ConfigErrors
+from core.config.problem import ConfigErrors, Problem
 from core.errors import ConflictError
 from core.files import StorageError, ensure_directory, lock_file, write_atomic
 from core.hardware import DoctorReport
@@ -195,9 +196,19 @@ class App:
         """The file, judged by the engines too. Raises: ConfigMissing, ConfigErrors."""
         loaded = load_config(self._layout, self._environ)
         problems = judge_runtimes(loaded.config)
+        if says_nothing(loaded.text) and not says_nothing(self._text_in_use()):
+            problems = [Problem("", "is empty, and what was in use is not", "write {} to want nothing")]
         if problems:
             raise ConfigErrors(str(loaded.path), problems)
         return loaded
+
+    def _text_in_use(self) -> bytes:
+        """The config that a new one takes the place of; before there is one, that of an earlier daemon."""
+        if self._node is not None:
+            return self._node.config_use.loaded.text
+        with contextlib.suppress(ConfigMissing, ConfigErrors):
+            return read_config(self._layout.last_good_config)
+        return b""
 
     def _keep(self, loaded: Loaded) -> None:
         """Remember a config that can be used. A full disk must not keep a good one from being served."""

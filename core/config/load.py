@@ -68,6 +68,16 @@ def read_config(path: Path) -> bytes:
         raise ConfigErrors(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from error
 
 
+def says_nothing(data: bytes) -> bool:
+    """Whether the file has nothing but comments.
+
+    To YAML that is a config that wants nothing; mostly it is one that somebody begins to write, or what a power failure
+    left of it.
+    """
+    lines = (line.strip() for line in data.removeprefix(b"\xef\xbb\xbf").splitlines())
+    return all(line in (b"", b"---", b"...") or line.startswith(b"#") for line in lines)
+
+
 def config_variables(layout: Layout, environ: Mapping[str, str]) -> dict[str, str]:
     """What `${NAME}` can stand for: the environment file's variables, and over them the environment's."""
     return {**read_environment_file(layout.environment), **environ}

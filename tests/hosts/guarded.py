@@ -14,6 +14,7 @@ import msgspec
 from core.firewall import FirewallState
 from tests.hosts.harness import Host, Network
 from tests.hosts.package import installed_host, wait_active
+from tests.rewriting import rewrite
 
 ENGINE, GATEWAY, OTHER = 8205, 8100, 9999
 V6 = {"node": "fd77::1", "peer": "fd77::2", "seat": "fd77::fe"}
@@ -62,7 +63,7 @@ class Guarded:
 
     def configure(self, text: str) -> None:
         """Write the config and have it read."""
-        self.node.path("/etc/llmgw/config.yaml").write_text(text)
+        rewrite(self.node.path("/etc/llmgw/config.yaml"), text)
         self.node.run("llmgw", "reload")
         self.state()
 

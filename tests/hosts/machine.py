@@ -13,6 +13,7 @@ from core.hardware import DoctorReport, HardwareState
 from tests.fakes.nvidia_smi import FakeNvidiaSmi
 from tests.hosts.harness import Host
 from tests.hosts.package import installed_host, wait_active
+from tests.rewriting import rewrite
 
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
 _PATIENCE_S = 60.0
@@ -95,7 +96,7 @@ def machine(name: str) -> Iterator[Machine]:
         drop_ins = host.path("/etc/systemd/system/llmgw-daemon.service.d")
         drop_ins.mkdir()
         (drop_ins / "devices.conf").write_text(_DROP_IN)
-        host.path("/etc/llmgw/config.yaml").write_text(CONFIG)
+        rewrite(host.path("/etc/llmgw/config.yaml"), CONFIG)
         node = Machine(host)
         node.smi.mode("fail no-devices")
         host.run("systemctl", "daemon-reload")

@@ -7,6 +7,7 @@ from typing import Any
 from tests.hosts.harness import Completed, Host
 from tests.hosts.package import wait_active
 from tests.hosts.wheels import STARTER
+from tests.rewriting import rewrite
 
 PROGRAMS = ("llmgw-daemon.service", "llmgw-gateway.service")
 MIRROR = "/srv/mirror"
@@ -39,7 +40,7 @@ class Node:
         wait_active(self.host, "llmgw.target", *PROGRAMS)
         self.llmgw("init", "--apply")
         config = self.host.path("/etc/llmgw/config.yaml")
-        config.write_text(f"{config.read_text()}\noffline:\n  mirror: {MIRROR}\n")
+        rewrite(config, f"{config.read_text()}\noffline:\n  mirror: {MIRROR}\n")
         self.llmgw("config", "check")
         self.llmgw("reload")
 

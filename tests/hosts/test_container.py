@@ -9,6 +9,7 @@ from tests.hosts.harness import Host
 from tests.hosts.node import PROGRAMS, Node
 from tests.hosts.package import installed_layer, wait_active
 from tests.hosts.podman import make_image, podman_layer
+from tests.rewriting import rewrite
 
 UNIT = "llmgw-engine-boxed.service"
 ABSENT = "localhost/none@sha256:" + "0" * 64
@@ -52,7 +53,7 @@ def node() -> Iterator[Node]:
         weights = host.path("/srv/weights.bin")
         weights.write_bytes(b"weights")
         weights.chmod(0o666)  # it is the mount that is to keep it closed
-        host.path("/etc/llmgw/config.yaml").write_text(config(image))
+        rewrite(host.path("/etc/llmgw/config.yaml"), config(image))
         made = Node(host)
         made.llmgw("config", "check")
         made.llmgw("reload")

@@ -11,6 +11,7 @@ import pytest
 from tests.hosts.guarded import ENGINE, GATEWAY, OTHER, PROGRAMS, Guarded, guarded
 from tests.hosts.package import wait_active
 from tests.patience import MOMENT_S
+from tests.rewriting import rewrite
 
 SELF = {("self", 4), ("self", 6)}
 PEER = {("peer", 4), ("peer", 6)}
@@ -129,7 +130,7 @@ def test_the_name_of_a_node_is_looked_up_and_what_it_meant_last_is_kept_over_a_r
 
 def test_an_invalid_network_is_refused_whole_and_the_rules_stay(lab: Guarded) -> None:
     lab.configure(allow_peer(lab))
-    lab.node.path("/etc/llmgw/config.yaml").write_text("firewall:\n  networks: [10.0.0.7/24]\n")
+    rewrite(lab.node.path("/etc/llmgw/config.yaml"), "firewall:\n  networks: [10.0.0.7/24]\n")
     done = lab.node.run("llmgw", "reload", check=False)
     assert done.code == 3 and "firewall.networks[0]" in done.stderr and "did you mean 10.0.0.0/24" in done.stderr
     assert lab.who_reaches(ENGINE) == SELF | PEER

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.hosts.harness import Host
 from tests.hosts.package import installed_host, wait_active
+from tests.rewriting import rewrite
 
 FAKE = Path(__file__).resolve().parents[1] / "fakes" / "comfyui.py"
 ENGINE, GATE = "llmgw-engine-art.service", "llmgw-gate-art.service"
@@ -42,7 +43,7 @@ def painting() -> Iterator[Host]:
         python = tree / "venv/bin/python"
         python.write_text(PYTHON)
         python.chmod(0o755)
-        host.path("/etc/llmgw/config.yaml").write_text(CONFIG)
+        rewrite(host.path("/etc/llmgw/config.yaml"), CONFIG)
         wait_active(host, "llmgw-daemon.service", "llmgw-gateway.service")
         host.run("llmgw", "reload")
         host.run("llmgw", "runtime-start", "art", timeout_s=_PATIENCE_S)

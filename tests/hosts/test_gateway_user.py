@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.hosts.harness import Host
 from tests.hosts.package import installed_host, wait_active
+from tests.rewriting import rewrite
 
 CONFIG = """models: [{id: m, runtime: demo}]
 runtimes: {demo: {engine: sim, keepWarm: true}}
@@ -34,7 +35,7 @@ def wait_job(host: Host, job_id: object, state: str) -> dict[str, object]:
 
 def test_jobs_are_kept_in_the_sandbox_outlive_a_restart_and_runtimes_obey_the_gateways_user() -> None:
     with installed_host("node") as host:
-        host.path("/etc/llmgw/config.yaml").write_text(CONFIG)
+        rewrite(host.path("/etc/llmgw/config.yaml"), CONFIG)
         host.run("systemctl", "restart", "llmgw-daemon.service")
         wait_active(host, "llmgw-daemon.service", "llmgw-gateway.service")
 
@@ -61,7 +62,7 @@ def test_jobs_are_kept_in_the_sandbox_outlive_a_restart_and_runtimes_obey_the_ga
 
 def test_what_requests_cost_is_counted_shown_and_kept_over_restarts() -> None:
     with installed_host("node") as host:
-        host.path("/etc/llmgw/config.yaml").write_text(CONFIG)
+        rewrite(host.path("/etc/llmgw/config.yaml"), CONFIG)
         host.run("systemctl", "restart", "llmgw-daemon.service")
         wait_active(host, "llmgw-daemon.service", "llmgw-gateway.service")
         spent = ask(host, "POST", "/v1/chat/completions", _ASK)["usage"]
@@ -82,7 +83,7 @@ def test_in_the_sandbox_certificates_are_taken_up_a_broken_one_is_not_and_traces
         place(host, "first")
         files = "{certFile: /etc/ssl/gateway/cert.pem, keyFile: /etc/ssl/gateway/key.pem}"
         tracing = 'tracing: {endpoint: "http://127.0.0.1:9", headers: {authorization: "Bearer token-of-the-host"}}\n'
-        host.path("/etc/llmgw/config.yaml").write_text(f"{CONFIG}server: {{tls: {files}}}\n{tracing}")
+        rewrite(host.path("/etc/llmgw/config.yaml"), f"{CONFIG}server: {{tls: {files}}}\n{tracing}")
         host.run("systemctl", "reload", "llmgw-daemon.service")
         wait_shown(host, "first")
         place(host, "second", "first")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.hosts.harness import Network
 from tests.hosts.node import PROGRAMS, Node
 from tests.hosts.package import installed_host, wait_active
+from tests.rewriting import rewrite
 
 _CONFIG = """server: {host: 0.0.0.0, port: 8100}
 security: {allowNonLoopbackBind: true}
@@ -51,7 +52,7 @@ def reached() -> Iterator[Reached]:
         wait_active(host, "llmgw.target", *PROGRAMS)
         node = Node(host)
         node.llmgw("key", "create", "first", "--scope", "admin")
-        host.path("/etc/llmgw/config.yaml").write_text(_CONFIG)
+        rewrite(host.path("/etc/llmgw/config.yaml"), _CONFIG)
         node.llmgw("config", "check")
         node.llmgw("reload")
         node.llmgw("runtime-start", "demo")

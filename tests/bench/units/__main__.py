@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from tests.hosts.harness import Host
 from tests.hosts.package import installed_host, wait_active
+from tests.rewriting import rewrite
 
 _IDLE_S = 15.0
 _PATIENCE_S = 120.0
@@ -86,7 +87,7 @@ def write_config(host: Host, count: int) -> None:
     one = "{engine: command, command: [/bin/sleep, infinity], healthUrl: 'http://127.0.0.1:8100/health', memoryGb: 0.01"
     lines = [f"  r{number}: {one}, keepWarm: true}}" for number in range(count)]
     text = "runtimes:\n" + "\n".join(lines) + "\n" if count else "runtimes: {}\n"
-    host.path("/etc/llmgw/config.yaml").write_text(text)
+    rewrite(host.path("/etc/llmgw/config.yaml"), text)
 
 
 def start_by_daemon(host: Host, count: int) -> tuple[float, float]:

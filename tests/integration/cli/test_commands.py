@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.cli.test_up import SIM, ask, write_config
 from tests.integration.cli.upped import ROOT, Up, environment, run_cli
+from tests.rewriting import rewrite
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +101,13 @@ def test_an_invalid_config_is_refused_whole_and_status_says_so(up: Up) -> None:
     config = up.state / "config.yaml"
     before = config.read_text()
     try:
-        config.write_text(before + "nonsense: 1\n")
+        rewrite(config, before + "nonsense: 1\n")
         refused = run_cli("reload", "--json", state=up.state)
         assert (refused.code, refused.error["code"]) == (3, "config_invalid")
         assert "nonsense" in run_cli("status", "--json", state=up.state).json["config"]["error"]
         assert ask(up.serving["url"])
     finally:
-        config.write_text(before)
+        rewrite(config, before)
     assert run_cli("reload", state=up.state).code == 0
 
 
@@ -184,7 +185,7 @@ def test_following_a_log_shows_new_lines_until_ctrl_c(up: Up) -> None:
 def test_a_model_of_a_backend_is_added_listed_and_shown(up: Up) -> None:
     config = up.state / "config.yaml"
     before = config.read_text()
-    config.write_text(f'{before}\nbackends: {{far: {{baseUrl: "http://127.0.0.1:9/v1", apiKey: sk-not-shown}}}}\n')
+    rewrite(config, f'{before}\nbackends: {{far: {{baseUrl: "http://127.0.0.1:9/v1", apiKey: sk-not-shown}}}}\n')
     try:
         added = run_cli("model", "add", "gpt", "--backend", "far", "--json", state=up.state)
         assert (added.code, added.json) == (0, {"applied": True, "model": "gpt", "backend": "far"})
@@ -200,5 +201,5 @@ def test_a_model_of_a_backend_is_added_listed_and_shown(up: Up) -> None:
         done = run_cli("backends", "nope", "--json", state=up.state)
         assert (done.code, done.error["code"]) == (4, "backend_unknown")
     finally:
-        config.write_text(before)
+        rewrite(config, before)
         assert run_cli("reload", state=up.state).code == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from core.api import NodeState, RuntimeStatus
 from core.client import DaemonClient, DaemonUnavailable
 from core.paths import Layout
+from tests.rewriting import rewrite
 from units.names import engine_unit_name
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +53,7 @@ class Stack:
 
     def write_config(self, text: str) -> None:
         low, high = self._ports
-        self.layout.config.write_text(f"server: {{port: {free_port()}}}\nports: {{backends: [{low}, {high}]}}\n{text}")
+        rewrite(self.layout.config, f"server: {{port: {free_port()}}}\nports: {{backends: [{low}, {high}]}}\n{text}")
 
     async def __aenter__(self) -> "Stack":
         self.start_supervisor()

@@ -15,6 +15,7 @@ from core.config.problem import ConfigErrors
 from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError, NotFoundError, PermissionError_
 from tests.integration.daemon.stack import PATIENCE_S, ROOT, running
 from tests.patience import MOMENT_S
+from tests.rewriting import rewrite
 
 SIM = "models: [{id: m, runtime: sim}]\nruntimes:\n  sim: {engine: sim, keepWarm: true}\n"
 ON_DEMAND = "runtimes:\n  sim: {engine: sim}\n"
@@ -299,7 +300,7 @@ async def test_a_dry_reload_says_what_would_change_and_changes_nothing(tmp_path:
             + "  c: {engine: sim, keepWarm: true}\n"
         )
         text = stack.layout.config.read_text().replace(two, changed)
-        stack.layout.config.write_text(text)
+        rewrite(stack.layout.config, text)
         plan = await stack.client.plan_reload()
         assert (plan.restarted, plan.started) == (["a"], ["c"])
         assert (await stack.client.state()).runtimes[0].pid == before.pid

@@ -18,6 +18,7 @@ from core.errors import LlmgwError
 from core.keys import CreateKeyRequest
 from core.wipe import WipeRequest
 from tests.integration.daemon.stack import ROOT, Stack, running
+from tests.rewriting import rewrite
 
 CONFIG = "security: {apiKeys: [sk-in-the-config]}\nruntimes: {}\n"
 
@@ -102,7 +103,7 @@ async def test_a_node_with_made_keys_only_may_listen_for_others_and_may_go_on_wh
     async with running(tmp_path, "runtimes: {}\n") as stack:
         await stack.client.create_key(CreateKeyRequest(name="only"))
         wide = stack.layout.config.read_text().replace("server: {", "server: {host: 0.0.0.0, ")
-        stack.layout.config.write_text(wide + "security: {allowNonLoopbackBind: true}\n")
+        rewrite(stack.layout.config, wide + "security: {allowNonLoopbackBind: true}\n")
         await stack.client.reload()
         await stack.client.revoke_key("only", apply=True)
         stack.kill(stack.daemon)

@@ -13,6 +13,7 @@ from core.api import RuntimeStatus
 from core.errors import ConflictError, LlmgwError, RefusedError, UnavailableError
 from tests.integration.daemon.stack import Stack, running
 from tests.integration.daemon.test_admission import post, two
+from tests.rewriting import rewrite
 
 BOUND_S = 60.0
 DEAF = "options: {ignoreTerm: true}"
@@ -40,7 +41,7 @@ async def until_told(stack: Stack, runtime_id: str, words: str) -> None:
 async def reload(stack: Stack, before: str, after: str) -> None:
     text = stack.layout.config.read_text()
     assert before in text
-    stack.layout.config.write_text(text.replace(before, after))
+    rewrite(stack.layout.config, text.replace(before, after))
     assert await post(stack, "/v1/reload", {}) == 200
 
 

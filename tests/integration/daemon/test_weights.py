@@ -13,6 +13,7 @@ from tests.integration.cli.upped import run_cli
 from tests.integration.daemon.stack import Stack
 from tests.integration.engines.file_server import serving
 from tests.integration.engines.hub_server import COMMIT, HubServer
+from tests.rewriting import rewrite
 
 FILES = {"used.gguf": b"GGUF used", "unused.gguf": b"GGUF unused"}
 
@@ -37,7 +38,7 @@ async def test_weights_are_fetched_listed_and_pruned_but_not_under_a_runtime(tmp
 
 async def test_the_token_and_the_mirror_come_from_the_environment_file(tmp_path: Path) -> None:
     async with serving(HubServer(FILES, token="hf_secret")) as server, Stack(tmp_path, "") as stack:
-        stack.layout.environment.write_text(f"HF_ENDPOINT={server.address}\nHF_TOKEN=hf_secret\n")
+        rewrite(stack.layout.environment, f"HF_ENDPOINT={server.address}\nHF_TOKEN=hf_secret\n")
         async with aclosing(stack.client.fetch_weights("hf:org/model:used.gguf")) as lines:
             last = [line async for line in lines][-1]
 
@@ -91,7 +92,7 @@ async def test_broken_weights_are_found_and_mended_by_the_command(tmp_path: Path
 
 async def test_what_was_fetched_for_a_runtime_is_not_pruned_because_a_file_of_it_is_gone(tmp_path: Path) -> None:
     async with serving(HubServer({**FILES, "m.safetensors": b"m"})) as server, Stack(tmp_path, "") as stack:
-        stack.layout.environment.write_text(f"HF_ENDPOINT={server.address}\n")
+        rewrite(stack.layout.environment, f"HF_ENDPOINT={server.address}\n")
         async with aclosing(stack.client.fetch_weights("hf:org/model")) as lines:
             path = Path([line async for line in lines][-1].done)
         stack.write_config("runtimes: {r: {engine: vllm, weights: 'hf:org/model', enabled: false}}\n")

@@ -15,6 +15,7 @@ from core.paths import Layout
 from tests.integration.gates.bench import Ear, long_picture, picture
 from tests.integration.gates.test_chain import KEYS, Client, serving
 from tests.integration.node.up import Up
+from tests.rewriting import rewrite
 
 _PATIENCE_S = 60.0
 _PATH = "/v1/comfyui/org/art/ws"
@@ -96,7 +97,7 @@ async def test_a_websocket_ends_with_its_gate_and_with_its_key(tmp_path: Path) -
             for socket in (first, second):
                 await Ear(socket).until("status")
             config = Layout.under(tmp_path).config
-            config.write_text(config.read_text().replace(f", {KEYS['bob']}", ""))
+            rewrite(config, config.read_text().replace(f", {KEYS['bob']}", ""))
             message = await asyncio.wait_for(second.receive(), _PATIENCE_S)
             assert (message.type, second.close_code) == (aiohttp.WSMsgType.CLOSE, 1008)
             await until_refused(session, up, "bob")

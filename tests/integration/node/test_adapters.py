@@ -23,6 +23,7 @@ from core.paths import Layout
 from daemon.runtimes.adapters import PATIENCE_S
 from tests.integration.daemon.stack import ROOT, free_port, port_range
 from tests.integration.node.up import Up
+from tests.rewriting import rewrite
 
 BOUND_S = 60.0
 STEP_S = 0.05
@@ -276,6 +277,6 @@ async def test_a_further_adapter_is_served_by_the_engine_that_runs(tmp_path: Pat
         assert json.loads(added) == {"applied": True, "model": "b", "runtime": "r", "adapter": str(adapters["b"])}
         await one.until_says("b", "as b")
         assert (await one.until_runtime(lambda runtime: runtime.adapters == ["b"])).pid == before.pid
-        one.layout.config.write_text(text)
+        rewrite(one.layout.config, text)
         await one.daemon.reload()
         await one.until_says("b", "unknown_model")

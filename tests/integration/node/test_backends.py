@@ -18,6 +18,7 @@ from tests.fakes.upstream import FakeUpstream
 from tests.integration.daemon.stack import ROOT, free_port, port_range
 from tests.integration.gateway.harness import CHAT, Answer, chat, raw_request
 from tests.integration.node.up import Up
+from tests.rewriting import rewrite
 
 TLS_DATA = Path(__file__).resolve().parents[2] / "data" / "tls"
 KEY = "sk-" + "provider-key-0123456789"
@@ -131,8 +132,8 @@ async def test_weights_and_keys_are_taken_up_without_restarting_anything(tmp_pat
     async with serving(tmp_path) as (up, provider):
         before = up.engine_pids()
         text = (tmp_path / "config.yaml").read_text()
-        (tmp_path / "config.yaml").write_text(text.replace("upstreamModel: org/m, weight: 1", "upstreamModel: org/n"))
-        (tmp_path / "environment").write_text(f"P_KEY={KEY}-new\n")
+        rewrite(tmp_path / "config.yaml", text.replace("upstreamModel: org/m, weight: 1", "upstreamModel: org/n"))
+        rewrite(tmp_path / "environment", f"P_KEY={KEY}-new\n")
         llmgw(up, "reload")
 
         def is_taken_up() -> bool:

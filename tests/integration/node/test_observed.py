@@ -10,6 +10,7 @@ from tests.fakes.otlp_collector import FakeCollector
 from tests.integration.daemon.stack import ROOT
 from tests.integration.gateway.certificates import place, served_name
 from tests.integration.node.up import Up, one_model
+from tests.rewriting import rewrite
 
 BOUND_S = 90.0
 TOKEN = "collector-token-7"
@@ -39,7 +40,7 @@ async def test_a_collector_that_the_config_names_gets_the_nodes_traces_until_it_
     async with FakeCollector() as collector, Up(tmp_path, plain) as up:
         await up.until_serving(BOUND_S)
         section = "{endpoint: 'http://127.0.0.1:%d', headers: {authorization: 'Bearer ${TOKEN}'}, serviceName: ours}"
-        (tmp_path / "config.yaml").write_text(f"{plain}tracing: {section % collector.port}\n")
+        rewrite(tmp_path / "config.yaml", f"{plain}tracing: {section % collector.port}\n")
         async with asyncio.timeout(BOUND_S):
             while not collector.spans:
                 await up.chat()
@@ -50,7 +51,7 @@ async def test_a_collector_that_the_config_names_gets_the_nodes_traces_until_it_
         kept = [path for path in (tmp_path / "lib" / "gateway").rglob("*") if path.is_file()]
         assert not [path for path in kept if TOKEN.encode() in path.read_bytes()]
         assert TOKEN not in llmgw(up, "config", "show") and TOKEN not in (tmp_path / "up.log").read_text()
-        (tmp_path / "config.yaml").write_text(plain)
+        rewrite(tmp_path / "config.yaml", plain)
         file = tmp_path / "run" / "keys" / "tracing.headers"
         await up.until(lambda: not file.exists(), BOUND_S)
 
@@ -61,7 +62,7 @@ async def test_a_broken_certificate_is_in_the_status_until_it_is_mended_and_the_
     async with Up(tmp_path, plain) as up:
         await up.until_serving(BOUND_S)
         files = f"{{certFile: {tmp_path / 'cert.pem'}, keyFile: {tmp_path / 'key.pem'}}}"
-        (tmp_path / "config.yaml").write_text(plain.replace("workers: 2}", f"workers: 2, tls: {files}}}"))
+        rewrite(tmp_path / "config.yaml", plain.replace("workers: 2}", f"workers: 2, tls: {files}}}"))
         address = ("127.0.0.1", up.port)
         await until_shown(address, "first")
         place(tmp_path, "second", "first")

@@ -14,6 +14,7 @@ from core.http.client import Reply
 from core.paths import Layout
 from tests.integration.daemon.stack import free_port, port_range
 from tests.integration.node.up import Up
+from tests.rewriting import rewrite
 
 BOUND_S = 60.0
 BODY = '{"model":"%s","messages":[{"role":"user","content":"hi"}],"max_tokens":2}'
@@ -77,10 +78,7 @@ def starts(state: Path) -> list[str]:
 
 
 def edit(config: Path, before: str, after: str) -> None:
-    """In one step: a file that is half written would be read as one that wants less."""
-    new = config.with_suffix(".new")
-    new.write_text(config.read_text().replace(before, after))
-    new.replace(config)
+    rewrite(config, config.read_text().replace(before, after))
 
 
 def is_ending(runtime: RuntimeStatus) -> bool:
