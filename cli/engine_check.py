@@ -19,7 +19,7 @@ from core.files import StorageError
 from core.hardware import Finding
 from core.process import run_process
 from engines.adapter import Build, EngineAdapter, EngineSpec, NodeFacts
-from engines.builds import find_build, how_to_install, read_named
+from engines.builds import find_build, how_to_install, own_build, read_named
 from engines.card_trial import try_on_card
 from engines.check import check_help, help_command
 from engines.checked import judge, keep_check
@@ -28,6 +28,7 @@ from engines.trial import try_engine
 
 _HELP_S = 180.0
 _CONTEXT = 512
+_CHAT = "/v1/chat/completions"
 
 
 class Given(TypedDict):
@@ -62,6 +63,10 @@ def engine_check(context: click.Context, session: Session, name: str, **given: U
     adapter = get_adapter(name)
     if given["gpu"] and not given["model"]:
         raise UsageError("--gpu needs --model: the engine is started on the card")
+    if given["model"] and _CHAT not in adapter.routes:
+        raise UsageError(
+            f"{name} does not chat, and is tried on no model", hint=f"llmgw engine-check {name} looks at its flags"
+        )
     looked = asyncio.run(_look(session, adapter, given))
     ok, kept = judge(looked.findings), _keep(session, given, looked)
     report = CheckReport(engine=name, build=looked.name, ok=ok, kept=kept, findings=looked.findings)
@@ -146,8 +151,11 @@ def _keep(session: Session, given: Given, looked: Looked) -> bool:
 
 def _build(session: Session, engine: str, given: Given) -> Build:
     folder, name, executable = _folder(session), given["build_name"], given["executable"]
+    own = config_or_defaults(session).engines.own_build(engine)
     if name:
         build = read_named(engine, name, folder)
+    elif own is not None and not executable:
+        build = own_build(engine, own)
     else:
         build = find_build(engine, str(Path(executable).absolute()) if executable else "", folder)
     if build is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cli.app import main
 from core.config.schema import Config, Engines, Offline, OwnTree
 from core.errors import DependencyError, LlmgwError, NotFoundError
 from core.process import run_process
@@ -332,6 +333,20 @@ async def test_its_help_is_asked_of_the_tree(tmp_path: Path) -> None:
 
     lacking = [finding.check for finding in check_help(adapter, text) if finding.status != "ok"]
     assert "flag --cpu" in lacking and "flag --listen" not in lacking
+
+
+async def test_engine_check_looks_at_the_tree_in_use_and_starts_it_on_no_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = await install(tmp_path)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"engines: {{comfyui: {{dir: {build.folder}, python: {build.executable}}}}}\n")
+    common = ["--config", str(config), "--state", str(tmp_path / "none")]
+
+    assert await asyncio.to_thread(main, ["engine-check", "comfyui", *common]) == 9
+    assert "flag --cpu: the engine no longer has --cpu" in capsys.readouterr().out
+    assert await asyncio.to_thread(main, ["engine-check", "comfyui", "--model", "/srv/x", *common]) == 2
+    assert "does not chat" in capsys.readouterr().err
 
 
 DIGESTS = {"ComfyUI-0.3.64.tar.gz": "0" * 64, "ComfyUI-0.40.0.tar.gz": "1" * 64}
