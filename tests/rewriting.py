@@ -6,7 +6,8 @@ from pathlib import Path
 
 def rewrite(path: Path, text: str) -> None:
     """Put a new file in the place of `path`, or of what it links to; who may read it stays."""
-    place = path.resolve()
+    # Not all that is a link on the way: a host's tree is looked at through one that leads back to our own.
+    place = path.parent / os.readlink(path) if path.is_symlink() else path
     new = place.with_name(f".{place.name}.new")
     new.write_text(text)
     if place.exists():
