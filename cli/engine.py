@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+from cli.completion import builds_here, engines_here, engines_to_install, variants, versions
 from cli.machine_hardware import config_or_defaults, read_hardware
 from cli.output import say, show_json, show_table
 from cli.progress import ProgressView
@@ -29,7 +30,7 @@ def engine() -> None:
 
 
 @engine.command("plan", short_help="Say which build this machine takes, and why not the others.")
-@click.argument("name", metavar="ENGINE")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_to_install)
 @shared_options
 @pass_session
 @click.pass_context
@@ -84,8 +85,8 @@ def list_(session: Session) -> None:
 
 
 @engine.command("show", short_help="Show a build, and what its check found.")
-@click.argument("name", metavar="ENGINE")
-@click.argument("build", required=False, default="")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_here)
+@click.argument("build", required=False, default="", shell_complete=builds_here)
 @shared_options
 @pass_session
 def show(session: Session, name: str, build: str) -> None:
@@ -128,9 +129,13 @@ def show_build(build: EngineBuild) -> None:
 
 
 @engine.command("install", short_help="Install the best build for this machine.")
-@click.argument("name", metavar="ENGINE")
-@click.option("--version", metavar="VERSION", default="", help="The best build of this version.")
-@click.option("--variant", metavar="VARIANT", default="", help="The best build of this variant.")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_to_install)
+@click.option(
+    "--version", metavar="VERSION", default="", shell_complete=versions, help="The best build of this version."
+)
+@click.option(
+    "--variant", metavar="VARIANT", default="", shell_complete=variants, help="The best build of this variant."
+)
 @shared_options
 @pass_session
 def install(session: Session, name: str, version: str, variant: str) -> None:
@@ -153,7 +158,7 @@ def install(session: Session, name: str, version: str, variant: str) -> None:
 
 
 @engine.command("rollback", short_help="Use the build before this one again.")
-@click.argument("name", metavar="ENGINE")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_here)
 @shared_options
 @pass_session
 def rollback(session: Session, name: str) -> None:
@@ -171,8 +176,8 @@ def rollback(session: Session, name: str) -> None:
 
 
 @engine.command("remove", short_help="Remove one build.")
-@click.argument("name", metavar="ENGINE")
-@click.argument("build")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_here)
+@click.argument("build", shell_complete=builds_here)
 @shared_options
 @pass_session
 def remove(session: Session, name: str, build: str) -> None:
@@ -186,7 +191,7 @@ def remove(session: Session, name: str, build: str) -> None:
 
 
 @engine.command("prune", short_help="Remove builds that nothing uses.")
-@click.argument("name", metavar="ENGINE")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_here)
 @click.option("--apply", is_flag=True, help="Do it; without, only say what would go.")
 @shared_options
 @pass_session

@@ -9,7 +9,8 @@ from typing import TypedDict, Unpack
 
 import click
 
-from cli.machine_hardware import config_or_defaults, read_hardware
+from cli.completion import builds_here, engines_here
+from cli.machine_hardware import config_or_defaults, engines_directory, read_hardware
 from cli.output import note, say, show_json
 from cli.session import Session, pass_session, shared_options
 from core import VERSION
@@ -42,11 +43,18 @@ class Given(TypedDict):
 
 
 @click.command("engine-check", short_help="Check that an engine's build is what llmgw takes it for.")
-@click.argument("name", metavar="ENGINE")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_here)
 @click.option(
     "--bin", "executable", metavar="PATH", default="", help="An executable of your own, not the build in use."
 )
-@click.option("--build", "build_name", metavar="NAME", default="", help="An installed build, not the one in use.")
+@click.option(
+    "--build",
+    "build_name",
+    metavar="NAME",
+    default="",
+    shell_complete=builds_here,
+    help="An installed build, not the one in use.",
+)
 @click.option("--gpu", metavar="UUID", default="", help="With --model: on this card, by uuid and by number.")
 @click.option("--model", metavar="PATH", default="", help="A small model; with it the engine is started and asked.")
 @click.option("--help-output", metavar="FILE", default="", help="A help that was saved; the engine is not run.")
@@ -142,7 +150,7 @@ def _keep(session: Session, given: Given, looked: Looked) -> bool:
         findings=looked.findings,
     )
     try:
-        keep_check(_folder(session) / build.engine / build.name, check)
+        keep_check(engines_directory(session) / build.engine / build.name, check)
     except StorageError as error:
         note(f"what was found is not kept: {error.message}")
         return False
@@ -150,7 +158,7 @@ def _keep(session: Session, given: Given, looked: Looked) -> bool:
 
 
 def _build(session: Session, engine: str, given: Given) -> Build:
-    folder, name, executable = _folder(session), given["build_name"], given["executable"]
+    folder, name, executable = engines_directory(session), given["build_name"], given["executable"]
     own = config_or_defaults(session).engines.own_build(engine)
     if name:
         build = read_named(engine, name, folder)
@@ -165,11 +173,6 @@ def _build(session: Session, engine: str, given: Given) -> Build:
             code="engine_build_missing",
         )
     return build
-
-
-def _folder(session: Session) -> Path:
-    config = config_or_defaults(session)
-    return Path(config.paths.engines) if config.paths.engines else session.layout.engines
 
 
 def _read(path: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from cli.completion import engines_to_install, variants, versions
 from cli.machine_hardware import config_or_defaults
 from cli.output import say, show_json
 from cli.progress import ProgressView
@@ -19,10 +20,10 @@ from engines.plan import select_builds
 
 
 @click.command("mirror", short_help="Bring what builds are made of into a mirror.")
-@click.argument("name", metavar="ENGINE")
+@click.argument("name", metavar="ENGINE", shell_complete=engines_to_install)
 @click.argument("directory", metavar="DIRECTORY", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--version", metavar="VERSION", default="", help="Only builds of this version.")
-@click.option("--variant", metavar="VARIANT", default="", help="Only builds of this variant.")
+@click.option("--version", metavar="VERSION", default="", shell_complete=versions, help="Only builds of this version.")
+@click.option("--variant", metavar="VARIANT", default="", shell_complete=variants, help="Only builds of this variant.")
 @shared_options
 @pass_session
 @click.pass_context

@@ -5,12 +5,13 @@ from contextlib import aclosing
 
 import click
 
+from cli.completion import runtimes_here
 from cli.output import say, show_json, show_json_line
 from cli.session import Session, pass_session, shared_options
 
 
 @click.command(short_help="Show what an engine writes.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
 @click.option(
     "-n",

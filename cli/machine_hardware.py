@@ -1,5 +1,7 @@
 """This machine's hardware, for a command: from the daemon, or with our own eyes where none runs."""
 
+from pathlib import Path
+
 from cli.session import Session
 from core.clock import SystemClock
 from core.config.load import ConfigMissing, load_config
@@ -33,3 +35,9 @@ def config_or_defaults(session: Session) -> Config:
         return load_config(session.layout, session.environment()).config
     except (ConfigErrors, ConfigMissing):
         return Config()
+
+
+def engines_directory(session: Session) -> Path:
+    """Where builds of engines lie."""
+    config = config_or_defaults(session)
+    return Path(config.paths.engines) if config.paths.engines else session.layout.engines

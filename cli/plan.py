@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from cli.completion import runtimes_here
 from cli.output import say, show_json, show_table
 from cli.session import Session, pass_session, shared_options
 from core.admission import PlanReply, PoolReply, WarmupReply
@@ -19,7 +20,7 @@ class PlanRefused(RefusedError):
 
 
 @click.command("runtime-plan", short_help="Show what loading a runtime would take.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @shared_options
 @pass_session
 def runtime_plan(session: Session, runtime_id: str) -> None:
@@ -39,7 +40,7 @@ def runtime_plan(session: Session, runtime_id: str) -> None:
 
 
 @click.command("runtime-admit", short_help="Load a runtime, stopping what the plan says.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @click.option("--apply", is_flag=True, help="Do it; without this the plan is only shown.")
 @shared_options
 @pass_session
@@ -59,7 +60,7 @@ def runtime_admit(session: Session, runtime_id: str, apply: bool) -> None:
 
 
 @click.command("runtime-warmup", short_help="Let a running engine answer a first request.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @shared_options
 @pass_session
 def runtime_warmup(session: Session, runtime_id: str) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
+from cli.completion import runtimes_here
 from cli.output import say, show_json, show_table
 from cli.session import Session, pass_session, shared_options
 from cli.status import read_state
@@ -24,7 +25,7 @@ class RuntimeFailed(DependencyError):
 
 
 @click.command(short_help="List the runtimes, or show one.")
-@click.argument("runtime_id", metavar="[ID]", required=False)
+@click.argument("runtime_id", metavar="[ID]", required=False, shell_complete=runtimes_here)
 @shared_options
 @pass_session
 def runtimes(session: Session, runtime_id: str | None) -> None:
@@ -52,7 +53,7 @@ def _named(known: list[RuntimeStatus], runtime_id: str) -> RuntimeStatus:
 
 
 @click.command("runtime-start", short_help="Start a runtime.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @click.option("--no-wait", is_flag=True, help="Return as soon as the start is under way.")
 @shared_options
 @pass_session
@@ -67,7 +68,7 @@ def runtime_start(session: Session, runtime_id: str, no_wait: bool) -> None:
 
 
 @click.command("runtime-stop", short_help="Stop a runtime.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @shared_options
 @pass_session
 def runtime_stop(session: Session, runtime_id: str) -> None:
@@ -81,7 +82,7 @@ def runtime_stop(session: Session, runtime_id: str) -> None:
 
 
 @click.command("runtime-restart", short_help="Restart a runtime.")
-@click.argument("runtime_id", metavar="ID")
+@click.argument("runtime_id", metavar="ID", shell_complete=runtimes_here)
 @shared_options
 @pass_session
 def runtime_restart(session: Session, runtime_id: str) -> None:

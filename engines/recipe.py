@@ -228,6 +228,11 @@ def parse_recipe(text: str) -> Recipe:
         raise BugError(f"a recipe is broken: {error}", code="recipe_invalid") from error
 
 
+def recipe_names() -> list[str]:
+    """Engines that llmgw installs builds of, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
 @functools.cache
 def load_recipe(engine: str) -> Recipe:
     """Raises: NotFoundError when llmgw installs no builds of this engine."""
