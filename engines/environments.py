@@ -27,6 +27,7 @@ from core.process import run_process
 from engines.dated_index import PYPI, dated_index
 from engines.lock import Asked, build_lock, pins_of, read_constraints, require_pinned
 from engines.packages import Packages
+from engines.pip_search import PipSearch, find_reason
 from engines.pypi import (
     PIP_MANNERS,
     ProgressSink,
@@ -193,8 +194,9 @@ class _Pip:
         environment, source = pip_environment(self._staging, packages=self.packages, environ=os.environ)
         environment["PIP_CACHE_DIR"] = str(self._cache)
         ensure_directory(self._cache, mode=0o700)
+        words = pip_words(find_pip(), str(self._tree / "bin/python"))
         argv = (
-            *(*pip_words(find_pip(), str(self._tree / "bin/python")), command, "--only-binary", ":all:"),
+            *(*words, command, "--only-binary", ":all:"),
             *(*PIP_MANNERS, *source, *self._second, *arguments),
         )
         async with _reporting(step, self._asked, (self._tree, self._cache), self._progress):
@@ -202,7 +204,10 @@ class _Pip:
                 argv, timeout_s=_STEP_TIMEOUT_S, env=environment, cwd=self._staging, check=False, limit_bytes=64 << 20
             )
         if done.code != 0:
-            raise explain_failure(self._asked, done.stderr + done.stdout, self._staging, self.packages)
+            output = done.stderr + done.stdout
+            search = PipSearch(words, (*source, *self._second), environment, self._staging)
+            reason = await find_reason(output, search, self.packages.setting)
+            raise explain_failure(self._asked, output, self._staging, self.packages, reason)
 
 
 @contextlib.asynccontextmanager

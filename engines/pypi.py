@@ -20,6 +20,7 @@ from core.files import StorageError, ensure_directory, write_atomic
 from core.process import Completed, last_lines, run_process
 from engines.lock import Asked, folded
 from engines.packages import Packages
+from engines.pip_search import PipSearch, Reason, find_reason
 
 ProgressSink = Callable[[Progress], None]
 """Told what is under way; must not block."""
@@ -37,6 +38,12 @@ class WheelMissing(UnavailableError):
     """The index was reached, or not, and in any case gave no such wheel."""
 
     code = "package_unavailable"
+
+
+class WheelUnfit(WheelMissing):
+    """The index has it, for other machines or versions of Python alone."""
+
+    code = "package_unfit"
 
 
 class WheelMismatch(DependencyError):
@@ -64,6 +71,8 @@ class PipCall:
 
     argv: tuple[str, ...]
     environment: dict[str, str]
+    source: tuple[str, ...] = ()
+    """The words that say where packages come from."""
 
 
 def plan_pip(wheel: Wheel, into: Path, *, packages: Packages, environ: Mapping[str, str], pip: Path) -> PipCall:
@@ -75,7 +84,7 @@ def plan_pip(wheel: Wheel, into: Path, *, packages: Packages, environ: Mapping[s
         *("download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", *PIP_MANNERS),
         *(*hashes, *source, "--dest", str(into / "wheels"), "--requirement", str(into / "requirements.txt")),
     )
-    return PipCall(argv, environment)
+    return PipCall(argv, environment, tuple(source))
 
 
 PIP_MANNERS = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "2")
@@ -126,7 +135,9 @@ async def fetch_wheel(wheel: Wheel, into: Path, *, packages: Packages, progress:
     completed = await _run_reporting(call, wheel, into, progress)
     wheels = sorted((into / "wheels").glob("*.whl"))
     if completed.code != 0 or len(wheels) != 1:
-        raise explain_failure(wheel, completed.stderr + completed.stdout, into, packages)
+        output = completed.stderr + completed.stdout
+        search = PipSearch(pip_words(find_pip()), call.source, call.environment, into)
+        raise explain_failure(wheel, output, into, packages, await find_reason(output, search, packages.setting))
     return wheels[0]
 
 
@@ -153,8 +164,13 @@ def find_pip() -> Path:
     return Path(spec.origin).parent / "__main__.py"
 
 
-def explain_failure(wheel: Wheel | Asked, output: bytes, into: Path, packages: Packages = _PIPS_OWN) -> LlmgwError:
-    """What pip's last words mean, as an error that says what to do. Pure."""
+def explain_failure(
+    wheel: Wheel | Asked, output: bytes, into: Path, packages: Packages = _PIPS_OWN, reason: Reason | None = None
+) -> LlmgwError:
+    """What pip's last words mean, as an error that says what to do. Pure.
+
+    `reason`: why it found nothing, where that is known.
+    """
     text = output.decode("utf-8", "replace")
     where, setting = str(packages), packages.setting
     if "DO NOT MATCH THE HASHES" in text:
@@ -166,15 +182,18 @@ def explain_failure(wheel: Wheel | Asked, output: bytes, into: Path, packages: P
         return StorageError(
             f"{into.parent}: no space left while downloading {wheel}", hint="free space there", code="disk_full"
         )
-    reason = _network_reason(text)
-    if reason:
+    if trouble := _network_reason(text):
         return WheelMissing(
-            f"{where} cannot be reached for {wheel}: {reason}",
+            f"{where} cannot be reached for {wheel}: {trouble}",
             hint=f"check the network and proxy (pip's settings are honoured), or set {setting} to a local folder",
         )
     if "No matching distribution found" in text or "Could not find a version" in text:
         wanted = re.search(r"No matching distribution found for ([^\s;]+)", text)
-        needed = f"{wanted[1]}, which {wheel} needs," if wanted and not _is_of(wanted[1], wheel) else f"{wheel}"
+        is_own = wanted is None or _is_of(wanted[1], wheel)
+        if reason is not None:
+            kind = WheelUnfit if reason.is_unfit else WheelMissing
+            return kind(f"{where} {reason.what}{'' if is_own else f'; {wheel} needs it'}", hint=reason.hint)
+        needed = f"{wanted[1]}, which {wheel} needs," if wanted and not is_own else f"{wheel}"
         return WheelMissing(
             f"{where} has no {needed} for this machine",
             hint=f"put the wheel there, or set {setting} to a place that has it",
