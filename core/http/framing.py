@@ -17,7 +17,9 @@ class ResponseFraming:
     """The state of one response. One object for each: nothing of the last response can leak into the next."""
 
     decodes: ClassVar[bool] = False
-    __slots__ = ("complete", "excess", "feed", "has_head", "headers", "keep_alive", "status", "_parser")
+    __slots__ = (
+        "between_chunks", "complete", "excess", "feed", "has_head", "headers", "keep_alive", "status", "_parser",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.headers: Headers = []
@@ -27,6 +29,8 @@ class ResponseFraming:
         self.complete = False
         self.excess = False
         """Bytes came after the end of the message: whatever they are, nobody asked for them."""
+        self.between_chunks = False
+        """What came ends with a whole chunk; another that is known to be whole, and not the last, need not be fed."""
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self.feed: Callable[[bytes], None] = self._parser.feed_data
         """Raises: httptools.HttpParserError."""
@@ -52,6 +56,12 @@ class ResponseFraming:
         # Only here: llhttp forgets what it needs for this answer once the message is complete.
         self.keep_alive = parser.should_keep_alive()
         self.has_head = True
+
+    def on_chunk_header(self) -> None:
+        self.between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self.between_chunks = True
 
     def on_message_complete(self) -> None:
         if 100 <= self.status < 200 and not self.complete:

@@ -11,6 +11,7 @@ import asyncio
 from time import monotonic
 
 from core.http.date import date_line
+from core.http.excerpt import LONG_BYTES, SHORT_BYTES, Excerpt
 from core.http.framing import ResponseFraming, strip_framing
 from core.http.heads import (
     Delimiter,
@@ -26,12 +27,10 @@ from core.http.plan import Attempt, Refusal, RelayOutcome, RelayPlan
 from core.http.pool import Target
 from core.http.relay_client import Client
 from core.http.repeat import RememberedRequest, RememberedResponse
-from core.http.tail import LONG_BYTES, Tail
 from core.http.trim import Trimmer
 from core.http.upstream import UpstreamConnection
 from core.http.verdict import Ended, Verdict, classify_status, read_retry_after
 
-_BEGIN_BYTES = 1024
 _REFUSAL_BYTES = 64 << 10
 
 
@@ -39,9 +38,9 @@ class Relay:
     """One request's way through the targets."""
 
     __slots__ = (
-        "_attempts", "_begin", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events",
+        "_attempts", "_begun", "_body", "_client", "_connecting", "_connection", "_delimiter", "_events", "_excerpt",
         "_first_byte", "_first_data", "_frames", "_next", "_path", "_pending", "_plan", "_refusal",
-        "_rejected", "_retried_stale", "_seen", "_status", "_tail", "_target", "_transport", "_trimmer", "_was_sent",
+        "_rejected", "_retried_stale", "_seen", "_status", "_target", "_transport", "_trimmer", "_was_sent",
         "_whole", "_write", "decodes",
     )  # fmt: skip
 
@@ -64,10 +63,9 @@ class Relay:
         self._first_byte: float | None = None
         self._first_data: float | None = None
         self._seen = (0, 0.0)
-        self._begin = b""
         self._whole = b""
         """The body, where it came at once."""
-        self._tail: Tail | None = None
+        self._excerpt: Excerpt | None = None
         """Of the body, where it comes bit by bit."""
         self._pending = b""
         self._delimiter = Delimiter.LENGTH
@@ -143,7 +141,7 @@ class Relay:
 
     @property
     def size_bytes(self) -> int:
-        return self._tail.size_bytes() if self._tail is not None else len(self._whole)
+        return self._excerpt.size_bytes if self._excerpt is not None else len(self._whole)
 
     @property
     def is_held_back(self) -> bool:
@@ -210,7 +208,7 @@ class Relay:
         target, status = self._target, framing.status
         if target is None:
             return False
-        self._tail = Tail()
+        self._excerpt = Excerpt()
         if status >= 400 or (target.is_foreign and status >= 300):
             verdict, ended = classify_status(status, is_foreign=target.is_foreign)
             if verdict is not Verdict.PASS:
@@ -244,7 +242,7 @@ class Relay:
             client.keep_alive = False
             end = b"connection: close\r\n\r\n"
         added = self._plan.response_headers(target)
-        self._whole, self._tail = body, None
+        self._whole, self._excerpt = body, None
         transport.write(
             b"".join((remembered.before, digits, remembered.after, date_line(), client.added, added, end, body))
         )
@@ -252,8 +250,8 @@ class Relay:
 
     def data(self, data: bytes) -> None:
         # Noted first: whoever writes may leave the rest to `core.http.flow`.
-        if self._tail is not None:
-            self._tail.keep(data)
+        if self._excerpt is not None:
+            self._excerpt.keep(data)
         self._write(data)
 
     def complete(self) -> None:
@@ -274,7 +272,7 @@ class Relay:
         elif self._refusal is not None:
             self._refusal = None
             self._write = _nowhere
-            self._tail = None
+            self._excerpt = None
             self._try_next(ended, detail)
         elif self._rejected is not None:
             self._go_elsewhere(self._rejected)
@@ -345,25 +343,21 @@ class Relay:
         pending, transport = self._pending, self._transport
         if transport is not None:
             self._pending = b""
-            self._write = self._write_early
-            self._begin = data[:_BEGIN_BYTES]
             if data:
                 self._first_data = self._first_byte
+                self._flow_on(transport)
+            else:
+                self._write = self._write_second
             trimmer = self._trimmer
             data = data if trimmer is None else trimmer.feed(data)
             transport.write(pending + (data if not data or not self._frames else frame(data, chunked=True)))
 
-    def _write_early(self, data: bytes) -> None:
-        """Keep the answer's first bytes; once there are enough of them, the rest goes straight to the transport."""
-        transport = self._transport
-        if transport is None:
-            return
-        if self._first_data is None:
+    def _write_second(self, data: bytes) -> None:
+        """The first bytes of a body whose head came alone."""
+        if self._transport is not None:
             self._first_data = monotonic() - self._begun
-        self._begin += data[: _BEGIN_BYTES - len(self._begin)]
-        if len(self._begin) == _BEGIN_BYTES:
-            self._flow_on(transport)
-        self._write_edited(data)
+            self._flow_on(self._transport)
+            self._write_edited(data)
 
     def _flow_on(self, transport: asyncio.Transport) -> None:
         """Nothing of the rest is looked at: it goes the shortest way."""
@@ -371,8 +365,8 @@ class Relay:
             self._write = self._write_edited
             return
         self._write = transport.write
-        if self._connection is not None and self._tail is not None and not self.decodes:
-            self._connection.flow(transport.write, self._tail)
+        if self._connection is not None and self._excerpt is not None and not self.decodes:
+            self._connection.flow(transport.write, self._excerpt)
 
     def _write_edited(self, data: bytes) -> None:
         if self._trimmer is not None:
@@ -405,8 +399,8 @@ class Relay:
         if self._trimmer is not None and self._trimmer.is_edited:
             return True
         chunked = self._delimiter is Delimiter.CHUNKS and not self._frames
-        tail = self._tail if self._tail is not None else Tail()
-        return ends_between_events(bytes(tail.recent), chunked=chunked, is_cut=tail.gone_bytes > 0)
+        excerpt = self._excerpt if self._excerpt is not None else Excerpt()
+        return ends_between_events(excerpt.end, chunked=chunked, is_cut=excerpt.gone_bytes > 0)
 
     def _attempt_over(self, ended: Ended, detail: str) -> Attempt:
         if self._target is None:
@@ -443,12 +437,13 @@ class Relay:
             self._client.relay_settled(None if ended is Ended.CLIENT_GONE else outcome)
 
     def _outcome(self, ended: Ended) -> RelayOutcome:
-        if self._tail is None:
-            size, begin, end = len(self._whole), self._begin, self._whole
+        excerpt = self._excerpt
+        if excerpt is None:
+            size, begin, end = len(self._whole), b"", self._whole
             if size > LONG_BYTES:
-                begin, end = end[:_BEGIN_BYTES], end[-LONG_BYTES:]
+                begin, end = end[:SHORT_BYTES], end[-LONG_BYTES:]
         else:
-            size, begin, end = self._tail.size_bytes(), self._begin, bytes(self._tail.recent)
+            size, begin, end = excerpt.size_bytes, excerpt.begin, excerpt.end
         return RelayOutcome(
             ended,
             self._status,

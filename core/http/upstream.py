@@ -10,10 +10,10 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError
 
+from core.http.excerpt import Excerpt
 from core.http.flow import open_flow
 from core.http.framing import DecodedFraming, ResponseFraming
 from core.http.repeat import RememberedResponse, remember_response
-from core.http.tail import Tail
 from core.http.verdict import Ended
 
 _EXCESS = "bytes after the message"
@@ -164,10 +164,10 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             pass_on(data)
 
-    def flow(self, write: Callable[[bytes], object], tail: Tail) -> None:
-        """The rest of the body goes to `write`, and its end to `tail`, instead of to the sink's `data`."""
+    def flow(self, write: Callable[[bytes], object], excerpt: Excerpt) -> None:
+        """The rest of the body goes to `write`, and its end to `excerpt`, instead of to the sink's `data`."""
         if self.transport is not None and self._framing is not None and not self._framing.complete:
-            open_flow(self, self.transport, self._framing, write, tail, self._body_over)
+            open_flow(self, self.transport, self._framing, write, excerpt, self._body_over)
 
     def _body_over(self, data: bytes, error: HttpParserError | None) -> None:
         """The read that the message ends with, or is broken by."""
