@@ -97,6 +97,16 @@ async def download(
     publish(part, target)
 
 
+async def require_digest(path: Path, item: Download) -> None:
+    """Whether a file that is there is the one that would be fetched. Raises: DownloadMismatch, StorageError."""
+    found: list[str] = []
+    await run_to_end(partial(_digest, path, item.kind, found))
+    if found != [item.digest]:
+        raise DownloadMismatch(
+            f"{path} is there, with another digest than {item.digest[:16]}…", hint="take it away, and it is fetched"
+        )
+
+
 async def _fetch_all(http: HttpClient, item: Download, part: Path, name: str, progress: ProgressSink) -> None:
     """Until the server has no more to give; a try that brought something is followed by another."""
     backoff, fruitless = Backoff(0.1, 5.0), 0

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from core.errors import LlmgwError
 from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
-from engines.download import Download, download
+from engines.download import Download, download, require_digest
 from engines.environments import ask_for_wheel, collect_wheels
 from engines.lock import pins_name
 from engines.machine import Machine
@@ -84,8 +84,11 @@ async def _bring(
     files = []
     async with HttpClient() as http:
         for name, item in _archives(build, machine.platform).items():
-            if not (tree / "archives" / name).exists():
-                await download(http, item, tree / "archives" / name, progress)
+            archive = tree / "archives" / name
+            if archive.exists():
+                await require_digest(archive, item)
+            else:
+                await download(http, item, archive, progress)
             files.append(f"archives/{name}")
     with staging_folder(tree) as staging:
         for file in await _wheels(build, tree, staging, packages, machine, progress):

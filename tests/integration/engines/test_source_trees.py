@@ -304,6 +304,23 @@ async def test_a_mirror_that_was_filled_makes_it_without_a_network(tmp_path: Pat
             assert said(build) == "tree 1.0 with helper 1.0"
 
 
+async def test_an_archive_that_lies_in_a_mirror_already_is_judged_before_it_is_unpacked(tmp_path: Path) -> None:
+    tree = tmp_path / "mirror"
+    (tree / "archives").mkdir(parents=True)
+    (tree / "archives" / ARCHIVE).write_bytes(a_tree(version="6.6"))
+    recipe = tree_recipe(digest_of(GOOD), "https://example.org/Tree-1.0.tar.gz")
+
+    (filled,) = await fill_mirror(
+        recipe,
+        tree,
+        packages=Packages(an_index(tmp_path / "index")),
+        machine=read_machine(),
+        progress=lambda event: None,
+    )
+
+    assert filled.files == () and "another digest" in filled.problem and not list((tree / "pypi").glob("*.whl"))
+
+
 async def test_without_its_digest_nothing_is_fetched_and_how_to_find_it_is_said(tmp_path: Path) -> None:
     recipe = give_digests(tree_recipe("", "https://example.org/Tree-1.0.tar.gz"), {})
 
