@@ -45,7 +45,7 @@ def allow_peer(lab: Guarded) -> str:
 
 
 def test_an_engines_port_is_closed_to_all_but_the_machine_itself(lab: Guarded) -> None:
-    lab.configure("")
+    lab.configure("{}\n")
     assert lab.state().state == "guarded"
     assert lab.who_reaches(ENGINE) == SELF
     assert lab.who_reaches(OTHER) == ALL, "what is not ours is left alone"
@@ -64,7 +64,7 @@ def test_it_is_reachable_from_an_allowed_address_and_from_no_other(lab: Guarded)
 
 def test_the_gateways_port_is_for_everybody_or_for_the_clients_that_are_named(lab: Guarded) -> None:
     lab.listen(GATEWAY)
-    lab.configure("")
+    lab.configure("{}\n")
     assert lab.who_reaches(GATEWAY) == ALL
     lab.configure(f"firewall:\n  clients: [{lab.address(4, 'peer')}, {lab.address(6, 'peer')}]\n")
     assert lab.who_reaches(GATEWAY) == SELF | PEER
@@ -100,7 +100,7 @@ def test_a_node_of_the_cluster_is_let_through_and_named_and_closed_out_when_it_l
     assert lab.node.run("llmgw", "firewall", "diff").stdout == "no difference\n"
     assert "engines are open to second" in lab.node.run("llmgw", "status").stdout
     counted = lab.state().mended
-    lab.configure("")
+    lab.configure("{}\n")
     assert lab.who_reaches(ENGINE) == SELF
     assert lab.state().mended == counted
 
@@ -208,7 +208,7 @@ def test_the_table_stays_when_the_daemon_is_killed_and_counts_on_when_it_is_back
 
 @pytest.mark.parametrize("missing", ["permission", "library"])
 def test_a_node_that_cannot_keep_it_says_so_and_serves(lab: Guarded, missing: str) -> None:
-    lab.configure("")
+    lab.configure("{}\n")
     folder = lab.node.path("/etc/systemd/system/llmgw-daemon.service.d")
     folder.mkdir(parents=True, exist_ok=True)
     without = (
@@ -252,7 +252,7 @@ GOOD = {
 
 
 def test_a_hostile_state_file_is_refused_whole_and_a_good_one_is_installed_by_itself(lab: Guarded) -> None:
-    lab.configure("")
+    lab.configure("{}\n")
     node, wish = lab.node, lab.node.path("/var/lib/llmgw/firewall.json")
 
     def write(text: str) -> None:
@@ -305,7 +305,7 @@ def test_a_hostile_state_file_is_refused_whole_and_a_good_one_is_installed_by_it
 
 
 def test_root_installs_what_the_node_of_an_ordinary_user_asks_for(lab: Guarded) -> None:
-    lab.configure("")
+    lab.configure("{}\n")
     node = lab.node
     node.run("useradd", "--create-home", "ada")
     node.run("chmod", "0700", "/home/ada")  # as Debian 13 makes it
@@ -332,7 +332,7 @@ def test_root_installs_what_the_node_of_an_ordinary_user_asks_for(lab: Guarded) 
 
 
 def test_removing_the_package_removes_our_table_and_only_it(lab: Guarded) -> None:
-    lab.configure("")
+    lab.configure("{}\n")
     lab.node.run("nft", "--file", "-", stdin=f"flush ruleset\n{THEIRS}")
     lab.until(lambda: "table inet llmgw" in lab.ruleset())
     before = lab.others()
