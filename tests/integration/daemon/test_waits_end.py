@@ -12,13 +12,21 @@ import pytest
 from core.api import RuntimeStatus
 from core.errors import ConflictError, LlmgwError, RefusedError, UnavailableError
 from tests.integration.daemon.stack import Stack, running
-from tests.integration.daemon.test_admission import post, two
+from tests.integration.daemon.test_admission import post
 from tests.rewriting import rewrite
 
 BOUND_S = 60.0
 DEAF = "options: {ignoreTerm: true}"
 SLOW = "options: {loadTimeS: 600}"
 POLICY = "minResidencyMs: 0, admissionWaitMs: 600000"
+
+
+def two(first: str = "", policy: str = POLICY) -> str:
+    """Two runtimes of which one has room: beside their size, what other programs use is nothing."""
+    return (
+        f"runtimePolicy: {{memoryBudgetGb: 100000, {policy}}}\n"
+        f"runtimes:\n  a: {{engine: sim, memoryGb: 60000, {first}}}\n  b: {{engine: sim, memoryGb: 60000}}\n"
+    )
 
 
 async def end_of(operation: Awaitable[RuntimeStatus]) -> RuntimeStatus:
@@ -46,7 +54,7 @@ async def reload(stack: Stack, before: str, after: str) -> None:
 
 
 async def test_one_that_is_restarted_makes_no_room_on_its_way_down(tmp_path: Path) -> None:
-    async with running(tmp_path, two(first=DEAF, policy=POLICY), unseen=True) as stack:
+    async with running(tmp_path, two(first=DEAF), unseen=True) as stack:
         pid = (await stack.client.start_runtime("a")).pid
         restart = asyncio.create_task(stack.client.restart_runtime("a"))
         await stack.until_runtime("a", "stopping")
@@ -61,7 +69,7 @@ async def test_one_that_is_restarted_makes_no_room_on_its_way_down(tmp_path: Pat
 
 
 async def test_one_that_loads_for_an_operator_makes_no_room(tmp_path: Path) -> None:
-    async with running(tmp_path, two(first=SLOW, policy=POLICY), unseen=True) as stack:
+    async with running(tmp_path, two(first=SLOW), unseen=True) as stack:
         start = asyncio.create_task(stack.client.start_runtime("a"))
         await stack.until_runtime("a", "starting")
         other = asyncio.create_task(stack.client.start_runtime("b"))
@@ -73,14 +81,14 @@ async def test_one_that_loads_for_an_operator_makes_no_room(tmp_path: Path) -> N
 
 
 async def test_two_starts_at_once_that_do_not_fit_both_come(tmp_path: Path) -> None:
-    async with running(tmp_path, two(policy=POLICY), unseen=True) as stack:
+    async with running(tmp_path, two(), unseen=True) as stack:
         first, second = (asyncio.create_task(stack.client.start_runtime(name)) for name in ("a", "b"))
         assert (await end_of(first)).id == "a"
         assert (await end_of(second)).id == "b"
 
 
 async def test_one_that_makes_room_and_is_started_meanwhile_comes_back(tmp_path: Path) -> None:
-    async with running(tmp_path, two(first=DEAF, policy=POLICY), unseen=True) as stack:
+    async with running(tmp_path, two(first=DEAF), unseen=True) as stack:
         pid = (await stack.client.start_runtime("a")).pid
         other = asyncio.create_task(stack.client.start_runtime("b"))
         await stack.until_runtime("a", "stopping")
