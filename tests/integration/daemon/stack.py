@@ -52,8 +52,12 @@ class Stack:
         self.daemon: subprocess.Popen[bytes] | None = None
 
     def write_config(self, text: str) -> None:
+        rewrite(self.layout.config, self.config_text(text))
+
+    def config_text(self, text: str) -> str:
+        """With what every config of this stack says."""
         low, high = self._ports
-        rewrite(self.layout.config, f"server: {{port: {free_port()}}}\nports: {{backends: [{low}, {high}]}}\n{text}")
+        return f"server: {{port: {free_port()}}}\nports: {{backends: [{low}, {high}]}}\n{text}"
 
     async def __aenter__(self) -> "Stack":
         self.start_supervisor()

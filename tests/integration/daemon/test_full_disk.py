@@ -96,7 +96,10 @@ async def test_a_daemon_that_starts_on_a_full_disk_adopts_what_runs_and_answers(
             assert (await stack.until_runtime(name, "running")).pid == pid
         report = await stack.client.doctor()
         assert any(finding.check == "disks" and finding.status == "blocks" for finding in report.findings)
-        stack.write_config(CONFIG.replace("b: {engine: sim}", "b: {engine: sim, priority: 7}"))
+        # In place: there is no room for a second file.
+        stack.layout.config.write_text(
+            stack.config_text(CONFIG.replace("b: {engine: sim}", "b: {engine: sim, priority: 7}"))
+        )
         assert (await stack.client.reload()).changed
 
 
