@@ -74,6 +74,7 @@ async def test_a_pid_that_somebody_else_has_now_is_left_alone() -> None:
     async with house() as here:
         name = await here.install("/bin/sleep 1000", "Restart=no")
         await here.backend.start(name)
+        await asyncio.sleep(2 / os.sysconf("SC_CLK_TCK"))  # a process is told from another by its pid and this clock
         innocent = await asyncio.create_subprocess_exec("/bin/sleep", "1000")
         await here.crash()
         birth_file = here.layout.supervisor_state / f"{name}.birth"
