@@ -148,7 +148,7 @@ async def test_a_variants_own_wheels_come_from_its_own_index_unless_a_mirror_sta
     ):
         monkeypatch.setenv("PIP_INDEX_URL", index)
         recipe = with_index(recipe, second)
-        with pytest.raises(WheelMissing, match=r"no helper==1\.0\+cpu, which Tree 1\.0 needs"):
+        with pytest.raises(WheelMissing, match=r"has no helper 1\.0\+cpu, but 1\.0; Tree 1\.0 needs it"):
             await install_build("fake", engines_dir=tmp_path / "a", packages=Packages(index=index), recipe=recipe)
         build = await install_build("fake", engines_dir=tmp_path / "a", recipe=recipe)
 
