@@ -33,8 +33,7 @@ async def unpack_release(release: Release, platform: str, archives: Path, tree: 
     async with HttpClient() as http:
         for name in release.files[platform]:
             archive = await fetch_archive(http, archive_of(release, name), name, archives, progress)
-            progress(Progress(step="unpack", detail=name, total_bytes=release.unpacked_bytes))
-            await run_to_end(partial(_unpack, archive, tree, release.unpacked_bytes))
+            await unpack_archive(archive, name, tree, release.unpacked_bytes, progress)
 
 
 async def fetch_archive(http: HttpClient, item: Download, name: str, archives: Path, progress: ProgressSink) -> Path:
@@ -43,6 +42,12 @@ async def fetch_archive(http: HttpClient, item: Download, name: str, archives: P
     if not archive.exists():
         await download(http, item, archive, progress)
     return archive
+
+
+async def unpack_archive(archive: Path, name: str, into: Path, max_bytes: int, progress: ProgressSink) -> None:
+    """Everything in the archive below `into`, without the one folder around it. Raises: UnsafeArchive, StorageError."""
+    progress(Progress(step="unpack", detail=name, total_bytes=max_bytes))
+    await run_to_end(partial(_unpack, archive, into, max_bytes))
 
 
 def archive_of(release: Release, name: str) -> Download:

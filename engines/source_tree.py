@@ -1,10 +1,7 @@
 """Brings a project's source archive onto this machine, and says what its environment is to be made of."""
 
-import threading
-from functools import partial
 from pathlib import Path
 
-from core.api import Progress
 from core.errors import DependencyError
 from core.files import ensure_directory, write_atomic
 from core.http.client import HttpClient
@@ -12,9 +9,7 @@ from engines.download import Download
 from engines.lock import Asked, narrow, read_requirements, requirement_names
 from engines.pypi import ProgressSink
 from engines.recipe import SourceTree
-from engines.release import fetch_archive
-from engines.staging import run_to_end
-from engines.untar import unpack_tar
+from engines.release import fetch_archive, unpack_archive
 
 _LIMIT_BYTES = 1 << 20
 
@@ -35,8 +30,7 @@ async def fetch_source(source: SourceTree, archives: Path, progress: ProgressSin
 async def unpack_source(source: SourceTree, archive: Path, into: Path, progress: ProgressSink) -> None:
     """Everything in the archive below `into`, without the one folder around it. Raises: UnsafeArchive, StorageError."""
     ensure_directory(into, mode=0o755)
-    progress(Progress(step="unpack", detail=source.archive, total_bytes=source.source_bytes))
-    await run_to_end(partial(_unpack, archive, into, source.source_bytes))
+    await unpack_archive(archive, source.archive, into, source.source_bytes, progress)
 
 
 def download_of(source: SourceTree) -> Download:
@@ -60,7 +54,3 @@ def ask_for(source: SourceTree, version: str, tree: Path, staging: Path) -> Aske
     write_atomic(path, "".join(f"{line}\n" for line in lines))
     names = tuple(requirement_names(lines))
     return Asked(name, version, path, date=source.date, names=names, index=source.index)
-
-
-def _unpack(archive: Path, into: Path, max_bytes: int, stop: threading.Event) -> None:
-    unpack_tar(archive, into, stop, max_bytes=max_bytes)
