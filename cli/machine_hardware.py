@@ -4,6 +4,7 @@ from pathlib import Path
 
 from cli.session import Session
 from core.clock import SystemClock
+from core.config import folders
 from core.config.load import ConfigMissing, load_config
 from core.config.problem import ConfigErrors
 from core.config.schema import Config
@@ -39,5 +40,4 @@ def config_or_defaults(session: Session) -> Config:
 
 def engines_directory(session: Session) -> Path:
     """Where builds of engines lie."""
-    config = config_or_defaults(session)
-    return Path(config.paths.engines) if config.paths.engines else session.layout.engines
+    return folders.engines_directory(config_or_defaults(session), session.layout)

@@ -35,6 +35,12 @@ TRANSITIONS: dict[RuntimeState, frozenset[RuntimeState]] = {
 """The only legal changes. Adoption is not a change: an adopted runtime begins in the state that was seen."""
 
 
+AT_REST = frozenset({_S.STOPPED, _S.FAILED})
+"""Nothing of it runs, and nothing is under way."""
+ENDING = frozenset({_S.DRAINING, _S.STOPPING})
+"""It goes down."""
+
+
 def check_transition(before: RuntimeState, after: RuntimeState) -> None:
     """Raise `BugError` unless `before -> after` is in the table."""
     if after not in TRANSITIONS[before]:

@@ -8,7 +8,7 @@ from core.config.cluster import ClusterNode, NodeResources
 from core.config.schema import Config, RuntimePolicy
 from core.errors import LlmgwError, RefusedError
 from core.hardware import Card
-from core.runtime import RuntimeState
+from core.runtime import ENDING, RuntimeState
 from daemon.activity import Activity
 from daemon.intents import Intents, wanted_runtime
 from daemon.reconcile import Action, Start
@@ -24,7 +24,6 @@ from daemon.runtimes.spec import spec_hash
 from engines.registry import get_adapter
 
 _NOT_LOADED = frozenset({RuntimeState.STOPPED, RuntimeState.QUEUED, RuntimeState.FAILED})
-_ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
 _COMING_UP = frozenset({RuntimeState.STARTING, RuntimeState.WARMING})
 _FAIR_WAIT_S = 5.0
 """A start that waited so long may drain a busy runtime whose residency is over, or it would starve."""
@@ -223,7 +222,7 @@ class Admitter:
         held = [find_card(uuid, self.read_cards()) for uuid in (controller.record.devices if controller.record else ())]
         cards = [card for card in held if card is not None]
         authority = controller.record.authority.owner if controller.record else preparer.node
-        restarting = controller.state in _ENDING and wanted_runtime(preparer.config, intents, runtime_id).run
+        restarting = controller.state in ENDING and wanted_runtime(preparer.config, intents, runtime_id).run
         return Resident(
             runtime_id=runtime_id,
             loaded=coming or controller.state not in _NOT_LOADED,
@@ -255,7 +254,7 @@ class Admitter:
 def _is_leaving(controller: RuntimeController) -> bool:
     """Whether it is being stopped, and not for a new life."""
     record = controller.record
-    return controller.state in _ENDING and record is not None and (record.leaving or record.hold)
+    return controller.state in ENDING and record is not None and (record.leaving or record.hold)
 
 
 def _comes_back(controller: RuntimeController) -> bool:

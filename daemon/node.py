@@ -19,7 +19,7 @@ from core.errors import ConfigError, ConflictError, DependencyError, LlmgwError,
 from core.files import set_mark
 from core.http.client import HttpClient
 from core.log import get_logger
-from core.runtime import Authority, RuntimeState
+from core.runtime import AT_REST, Authority, RuntimeState
 from daemon.adapters import AdapterDesk
 from daemon.admitter import Admitter
 from daemon.adoption import adopt_all, read_records, remove_stray_gates
@@ -52,7 +52,6 @@ from engines.registry import get_adapter
 from units.backend import BackendLost, UnitBackend, UnitStatus
 from units.names import engine_unit_name
 
-_AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
 _MENDED_BY_FETCHING = frozenset({"engine_build_missing", "weights_missing", "weights_broken"})
 _TICK_S = 1.0
 _SILENCE_POLL_S = 0.05
@@ -219,7 +218,7 @@ class Node:
         for runtime_id in config.runtimes:
             self._controller(runtime_id)
         # What another node owns is not stopped here, so nothing of ours may wait for its stop.
-        self._intents.settle(i for i, c in self.controllers.items() if c.state in _AT_REST or not self._may_touch(i))
+        self._intents.settle(i for i, c in self.controllers.items() if c.state in AT_REST or not self._may_touch(i))
         actions = reconcile(wanted_of(config, self._intents), self._seen())
         actions = [action for action in actions if self._may_touch(action.runtime_id)]
         actions = self.admitter.admit(actions, self.controllers, self.preparer, self._intents)
@@ -284,7 +283,7 @@ class Node:
             )
         if controller.needs_operator and reason == REQUEST:
             raise start_failed(controller)
-        if controller.state in _AT_REST:
+        if controller.state in AT_REST:
             controller.restart_requested = controller.state is RuntimeState.FAILED
             controller.error = None
         self._intents.request(runtime_id, reason)
@@ -304,7 +303,7 @@ class Node:
         controller.restart_requested = False
         self._wake.set()
         await controller.wait_until(lambda c: stop_ended(c, self._intents))
-        if controller.state not in _AT_REST:
+        if controller.state not in AT_REST:
             raise StopOverruled(f"runtime {runtime_id} was started again before it had stopped")
         return controller
 
@@ -407,7 +406,7 @@ class Node:
         set_mark(self._stopped_mark, present=not on)
         self._intents.serve(on)
         self._wake.set()
-        return [] if on else [i for i, c in self.controllers.items() if c.state not in _AT_REST and self._may_touch(i)]
+        return [] if on else [i for i, c in self.controllers.items() if c.state not in AT_REST and self._may_touch(i)]
 
     def take_report(self, report: ActivityReport) -> None:
         """A gateway worker told what it has under way."""

@@ -7,7 +7,7 @@ next pass. `--dry-run` is this same computation, printed.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.runtime import RuntimeState
+from core.runtime import ENDING, RuntimeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,6 @@ class Note:
 Action = Start | Stop | Remove | Hold | Note
 
 _UP = frozenset({RuntimeState.STARTING, RuntimeState.WARMING, RuntimeState.RUNNING})
-_ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
 
 
 def reconcile(wanted: Mapping[str, Wanted], seen: Mapping[str, Seen]) -> list[Action]:
@@ -94,7 +93,7 @@ def reconcile(wanted: Mapping[str, Wanted], seen: Mapping[str, Seen]) -> list[Ac
 
 
 def _next(runtime_id: str, want: Wanted, seen: Seen) -> Action | None:
-    if seen.state in _ENDING:
+    if seen.state in ENDING:
         return None
     if want.run:
         return _towards_running(runtime_id, want, seen)

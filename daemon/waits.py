@@ -6,13 +6,11 @@ not. Pure; `daemon/node.py` does the waiting.
 
 from core.config.schema import Config
 from core.errors import LlmgwError
-from core.runtime import RuntimeState
+from core.runtime import AT_REST, ENDING, RuntimeState
 from daemon.admitter import AdmissionRefused
 from daemon.intents import Intents, wanted_runtime
 from daemon.refusals import RuntimeDisabled, RuntimeStartFailed, ServingStopped, StartOverruled
 from daemon.runtimes.controller import RuntimeController
-
-_ENDING = frozenset({RuntimeState.DRAINING, RuntimeState.STOPPING})
 
 
 def hindrance(runtime_id: str, config: Config, intents: Intents) -> LlmgwError | None:
@@ -45,9 +43,9 @@ def start_ended(controller: RuntimeController, config: Config, intents: Intents)
 
 def stop_ended(controller: RuntimeController, intents: Intents) -> bool:
     """Whether a wait for `stopped` is over: it has stopped, or it goes on because somebody started it again."""
-    if controller.state in (RuntimeState.STOPPED, RuntimeState.FAILED):
+    if controller.state in AT_REST:
         return True
-    return controller.runtime_id not in intents.held and controller.state not in _ENDING
+    return controller.runtime_id not in intents.held and controller.state not in ENDING
 
 
 def start_failed(controller: RuntimeController) -> RuntimeStartFailed:

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config.folders import engines_directory, weights_directory
 from core.errors import ConflictError
 from core.files import storage_error
-from core.runtime import RuntimeState
+from core.runtime import AT_REST
 from core.wipe import WipeItem, WipePlan, WipeRequest
 from daemon.node import Node
-from daemon.runtimes.prepare import engines_directory, weights_directory
 
-_AT_REST = frozenset({RuntimeState.STOPPED, RuntimeState.FAILED})
 _STOP_S = 600.0
 _FETCHED = {"package": "weights from packages", "https": "weights from the web", "hf": "models of Hugging Face"}
 """Folders of the weights that we made -> what is in them."""
@@ -45,7 +44,7 @@ def plan_wipe(node: Node, *, models: bool, everything: bool) -> WipePlan:
             for candidate in _candidates(node, models=models or everything, config=everything)
             if candidate.path.exists()
         ],
-        stops=sorted(i for i, c in node.controllers.items() if c.state not in _AT_REST),
+        stops=sorted(i for i, c in node.controllers.items() if c.state not in AT_REST),
     )
 
 
@@ -60,7 +59,7 @@ async def carry_out(node: Node, request: WipeRequest) -> WipePlan:
     node.set_serving(False)
     async with asyncio.timeout(_STOP_S):
         for controller in list(node.controllers.values()):
-            await controller.wait_until(lambda c: c.state in _AT_REST)
+            await controller.wait_until(lambda c: c.state in AT_REST)
     await asyncio.to_thread(_remove_all, [Path(item.path) for item in plan.items])
     node.keys.load()
     await node.publish()

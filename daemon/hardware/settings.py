@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from core.config.folders import engines_directory, weights_directory
 from core.config.schema import Config
 from core.paths import Layout
 from daemon.hardware.inventory import Rules
@@ -33,6 +34,6 @@ def disk_folders(config: Config, layout: Layout) -> tuple[tuple[str, Path], ...]
     """Purpose and folder of everything large."""
     return (
         ("state", layout.state),
-        ("engines", Path(config.paths.engines) if config.paths.engines else layout.engines),
-        ("weights", Path(config.paths.weights) if config.paths.weights else layout.weights),
+        ("engines", engines_directory(config, layout)),
+        ("weights", weights_directory(config, layout)),
     )

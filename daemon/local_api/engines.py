@@ -6,6 +6,7 @@ import falcon
 import falcon.asgi
 import msgspec
 
+from core.config.folders import engines_directory
 from core.engines import EngineBuild, EngineList, InstallRequest, PruneRequest, RemovedBuilds, RemoveRequest
 from core.message import Message
 from daemon.hardware.sampler import Sampler
@@ -14,7 +15,6 @@ from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.local_api.jobs import job_lines
 from daemon.node import Node
-from daemon.runtimes.prepare import engines_directory
 from engines.builds import (
     find_build,
     list_builds,

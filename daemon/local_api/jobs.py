@@ -8,12 +8,12 @@ import falcon.asgi
 import msgspec
 
 from core.api import WeightsRequest
+from core.config.folders import weights_directory
 from core.config.load import read_environment_file
 from daemon.jobs import Job, Jobs, Report
 from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
-from daemon.runtimes.prepare import weights_directory
 from engines.origins import Origins, find_origins
 from engines.weights import fetch, parse_source
 

@@ -7,6 +7,7 @@ import falcon
 import falcon.asgi
 
 from core.api import Progress
+from core.config.folders import weights_directory
 from core.config.schema import Config
 from core.errors import NotFoundError
 from core.runtime import RuntimeState
@@ -17,7 +18,6 @@ from daemon.local_api.body import read_body
 from daemon.local_api.jobs import job_lines, read_origins
 from daemon.local_api.weights import used_paths, users_of
 from daemon.node import Node
-from daemon.runtimes.prepare import weights_directory
 from engines.integrity import KeptFile, list_files, verify_files
 from engines.mending import mend_file
 from engines.sources import PathSource, SourceInvalid, parse_source

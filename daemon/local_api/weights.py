@@ -9,6 +9,7 @@ import falcon
 import falcon.asgi
 import msgspec
 
+from core.config.folders import weights_directory
 from core.config.schema import Config
 from core.errors import LlmgwError
 from core.message import Message
@@ -16,7 +17,6 @@ from core.weights import PruneWeightsRequest, RemovedWeights, StoredWeights, Wei
 from daemon.local_api.access import Role
 from daemon.local_api.body import read_body
 from daemon.node import Node
-from daemon.runtimes.prepare import weights_directory
 from daemon.runtimes.spec import declared_adapters
 from engines.stored import StoredUnit, list_units, remove_unit, units_of, unused_units
 from engines.weights import parse_source, resolve, size_bytes

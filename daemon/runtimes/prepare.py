@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from core.config.folders import engines_directory, weights_directory
 from core.config.schema import Config, Runtime
 from core.errors import ConfigError, NotFoundError
 from core.files import ensure_directory, write_atomic
@@ -262,14 +263,6 @@ class Preparer:
         inside = key_path.with_suffix(".inside")
         write_atomic(inside, key_path.read_text(), mode=0o400, uid=self.account.uid, gid=self.account.gid)
         return inside
-
-
-def engines_directory(config: Config, layout: Layout) -> Path:
-    return Path(config.paths.engines) if config.paths.engines else layout.engines
-
-
-def weights_directory(config: Config, layout: Layout) -> Path:
-    return Path(config.paths.weights) if config.paths.weights else layout.weights
 
 
 def slug(runtime_id: str) -> str:
